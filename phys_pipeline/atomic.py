@@ -1,0 +1,59 @@
+"""Atomic output: a file or folder appears under its final name whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def atomic_file(final: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside ``final`` (same suffix); rename it on success, delete it on any error.
+
+    The temporary name starts with a dot and carries ``.partial`` so that a killed run leaves nothing that looks finished.
+    """
+    target = Path(final)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.stem}.", suffix=f".partial{target.suffix}", dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)  # mkstemp makes private files; a result is as readable as any other
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(final: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary folder beside ``final``; on success it replaces ``final``, on any error it is deleted.
+
+    An existing ``final`` is moved aside first and deleted last, so that a failure keeps the old folder.
+    """
+    target = Path(final)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
+    aside = temporary.with_suffix(".partial.old")
+    try:
+        yield temporary
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o777 & ~umask)
+        if target.exists():
+            os.replace(target, aside)
+        try:
+            os.replace(temporary, target)
+        except OSError:
+            if aside.exists():
+                os.replace(aside, target)
+            raise
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,25 @@
+"""Errors whose message is one line for the user: what is wrong, then what to do."""
+
+
+class PhysPipelineError(Exception):
+    """Base of every expected error. The command line prints the message and exits with code 2."""
+
+
+class MediaError(PhysPipelineError):
+    """A video or picture can't be read or written."""
+
+
+class ConfigError(PhysPipelineError):
+    """A configuration value is missing, unknown or out of range."""
+
+
+class ModelError(PhysPipelineError):
+    """A base model can't be found, loaded or run as asked."""
+
+
+class AdapterError(PhysPipelineError):
+    """An adapter file can't be applied, saved or verified."""
+
+
+class DataError(PhysPipelineError):
+    """A training set has no usable clip, or a clip lacks its caption."""

@@ -1,0 +1,96 @@
+"""Translation slice: a translating patch has its energy on the plane omega_t + v . omega_xy = 0.
+
+Paper, "Translational Motion Loss".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .config import SpectralConfig
+
+
+class TranslationResult(NamedTuple):
+    """Loss (N,), velocity (N, 2) in samples per frame (x right, y down), both per block."""
+
+    loss: Tensor
+    velocity: Tensor
+
+
+def energy_weights(energy: Tensor, config: SpectralConfig) -> Tensor:
+    """Weights g E (or g alone, as printed) with the soft gate g = sigmoid(f (E / Emax - tau_E)); (N, F), not normalised."""
+    # energy: (N, F)
+    largest = energy.amax(dim=1, keepdim=True)
+    if config.gradient == "numerator":
+        largest = largest.detach()
+    relative = energy / torch.where(largest > 0, largest, torch.ones_like(largest))
+    gate = torch.sigmoid(config.gate_sharpness * (relative - config.gate_threshold))
+    if config.gradient == "numerator":
+        gate = gate.detach()
+    return gate * energy if config.energy_weighting else gate
+
+
+def weighted_plane(weights: Tensor, design: Tensor, target: Tensor, ridge: float) -> Tensor:
+    """Ridge weighted least squares of ``target`` (F,) on ``design`` (F, P) for unit-sum weights (N, F); returns (N, P)."""
+    normal = torch.einsum("nf,fi,fj->nij", weights, design, design)
+    moment = torch.einsum("nf,fi,f->ni", weights, design, target)
+    normal = normal + max(ridge, 1e-9) * torch.eye(design.shape[1], dtype=design.dtype, device=design.device)
+    factor, failed = torch.linalg.cholesky_ex(normal)
+    solution = torch.cholesky_solve(moment[..., None], factor)[..., 0]
+    if bool(failed.any()):  # pragma: no cover - the ridge keeps the normal matrix positive definite
+        solution = torch.where(failed[:, None] > 0, (torch.linalg.pinv(normal) @ moment[..., None])[..., 0], solution)
+    return solution
+
+
+def robust_velocity(weights: Tensor, design: Tensor, target: Tensor, start: Tensor, scale: float, iterations: int = 8) -> Tensor:
+    """Iteratively re-weighted (Cauchy, ``scale`` = one temporal bin) refinement of the plane, for reports; (N, 2)."""
+    solution = start
+    for _ in range(iterations):
+        residual = solution @ design.T - target
+        robust = weights / (1 + (residual / scale) ** 2)
+        robust = robust / robust.sum(dim=1, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+        solution = weighted_plane(robust, design, target, 1e-4)
+    return solution[:, :2]
+
+
+def translation_loss(
+    energy: Tensor, omega: tuple[Tensor, Tensor, Tensor], frames: int, floor: Tensor, config: SpectralConfig
+) -> TranslationResult:
+    """Weighted squared distance of the energy to its best plane.
+
+    Args:
+        energy: (N, Kt, Ky, Kx), whitened, summed over channels.
+        omega: omega_t (Kt,), omega_y (Ky,), omega_x (Kx,) in radians per sample.
+        frames: T of the window; one temporal bin is 2 pi / T.
+        floor: (N,) energy added to the denominator (eps_E times the still part's).
+
+    Calibrated: ``sum w r^2 / (sum w (omega_t - mean)^2 + (2 pi / T)^2)``, the unexplained share of the variance of omega_t.
+    Paper: ``sum g r^2 / sum g`` in units where the Nyquist frequency is 1.
+    """
+    # energy: (N, Kt, Ky, Kx)
+    unit = 1.0 if config.normalise else math.pi
+    omega_t, omega_y, omega_x = torch.meshgrid(*(axis / unit for axis in omega), indexing="ij")
+    design = torch.stack([omega_x, omega_y, torch.ones_like(omega_x)], dim=-1).reshape(-1, 3)  # (F, 3)
+    target = -omega_t.reshape(-1)  # (F,)
+    raw = energy_weights(energy.flatten(1), config)
+    total = raw.sum(dim=1, keepdim=True)
+    if config.energy_weighting:
+        total = total + floor[:, None]
+    if config.gradient == "numerator":
+        total = total.detach()
+    weights = raw / torch.where(total > 0, total, torch.ones_like(total))
+    fit_weights = weights.detach() if config.gradient == "numerator" else weights
+    plane = weighted_plane(fit_weights, design, target, config.ridge)
+    residual = plane @ design.T - target  # (N, F); at the optimum its own gradient vanishes (envelope theorem)
+    loss = (weights * residual**2).sum(dim=1)
+    if config.normalise:
+        mean = (fit_weights * target).sum(dim=1, keepdim=True)
+        variance = (fit_weights * (target - mean) ** 2).sum(dim=1)
+        loss = loss / (variance + (2 * math.pi / frames) ** 2)
+    with torch.no_grad():
+        robust = robust_velocity(fit_weights, design, target, plane.detach(), 2 * math.pi / frames / unit)
+    return TranslationResult(loss, robust)

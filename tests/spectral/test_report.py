@@ -1,0 +1,83 @@
+import json
+import math
+
+import pytest
+import torch
+
+from phys_pipeline.media.synthetic import textured_clip
+from phys_pipeline.spectral import SpectralConfig, analyze
+from phys_pipeline.spectral.report import analysis_size
+
+
+@pytest.mark.parametrize(
+    ("arguments", "dominant"),
+    [
+        ({"velocity": (1.5, 0.0)}, "translation"),
+        ({"rotation": 0.08}, "rotation"),
+        ({"zoom": -0.03}, "scaling"),
+        ({}, "static"),
+    ],
+)
+def test_dominant_motion_of_pure_motions(arguments, dominant):
+    report = analyze(textured_clip(frames=24, seed=1, **arguments).video, fps=8)
+    assert report.dominant == dominant
+    assert report.is_static == (dominant == "static")
+
+
+def test_units_are_per_second_of_the_original_clip():
+    clip = textured_clip(frames=24, height=48, width=64, velocity=(1.5, -0.5), seed=2).video
+    report = analyze(clip, fps=10, original_size=(480, 640)).to_dict()
+    assert report["velocity"]["x_percent_per_s"] == pytest.approx(1.5 * 10 / 64 * 100, rel=0.05)
+    assert report["velocity"]["y_px_per_s"] == pytest.approx(-0.5 * 10 * 10, rel=0.1)
+    turning = analyze(textured_clip(frames=24, rotation=math.radians(3), seed=2).video, fps=10)
+    assert turning.rotation_deg_per_s == pytest.approx(30, rel=0.05)
+    growing = analyze(textured_clip(frames=24, zoom=0.02, seed=2).video, fps=10)
+    assert growing.zoom_percent_per_s == pytest.approx(20, rel=0.1)
+
+
+def test_thinning_a_fast_clip_keeps_its_speed():
+    report = analyze(textured_clip(frames=60, velocity=(0.5, 0.0), seed=3).video, fps=36)
+    assert report.velocity_px_per_s[0] == pytest.approx(18.0, rel=0.05)
+    assert report.timeline[-1].end_s == pytest.approx(60 / 36)
+
+
+def test_json_has_the_versioned_schema_and_only_plain_numbers():
+    report = analyze(textured_clip(frames=40, velocity=(1, 0), seed=1).video, fps=8, source="clip.mp4").to_dict()
+    assert report["schema"] == "phys-pipeline/motion-report" and report["version"] == 1
+    again = json.loads(json.dumps(report, allow_nan=False))
+    assert again == report
+    assert set(report["loss"]) == {"composite", "translation", "rotation", "scaling"}
+    assert sum(report["weights"].values()) == pytest.approx(1.0, abs=1e-5)
+    starts = [window["start_s"] for window in report["timeline"]]
+    assert starts == sorted(starts) and report["timeline"][-1]["end_s"] == pytest.approx(report["duration_s"])
+
+
+def test_analysis_size_keeps_the_aspect_and_never_enlarges():
+    assert analysis_size(720, 1280) == (90, 160)
+    assert analysis_size(64, 64) == (64, 64)
+    assert analysis_size(2, 4000) == (1, 160)
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 20, 20), (3, 2, 20, 20), (3, 16, 2, 2), (3, 4, 1, 300)])
+def test_tiny_clips_are_scored(shape):
+    report = analyze(torch.rand(shape, generator=torch.Generator().manual_seed(0)), fps=8)
+    json.dumps(report.to_dict(), allow_nan=False)
+    assert (shape[1] > 1) or report.is_static
+
+
+@pytest.mark.parametrize(
+    ("video", "fps", "words"),
+    [
+        (torch.rand(16, 20, 20), 8, "one clip"),
+        (torch.rand(2, 3, 16, 20, 20), 8, "one clip"),
+        (torch.rand(3, 16, 20, 20), 0, "positive"),
+        (torch.zeros(3, 16, 20, 20, dtype=torch.uint8), 8, "divide by 255"),
+    ],
+)
+def test_wrong_input_is_refused(video, fps, words):
+    with pytest.raises(ValueError, match=words):
+        analyze(video, fps)
+
+
+def test_paper_preset_is_available():
+    assert analyze(textured_clip(velocity=(1, 0)).video, 8, config=SpectralConfig.paper()).preset == "paper"

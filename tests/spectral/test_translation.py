@@ -1,0 +1,37 @@
+import math
+
+import pytest
+import torch
+
+from phys_pipeline.media.synthetic import textured_clip
+from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
+from phys_pipeline.spectral.translation import energy_weights, weighted_plane
+
+
+@pytest.mark.parametrize("velocity", [(1.5, 0.0), (-1.5, 0.0), (0.0, 2.0), (1.0, -0.8)])
+def test_translation_is_coherent_and_its_velocity_is_found(velocity):
+    clip = textured_clip(velocity=velocity, seed=3).video[None]
+    output = SpectralMotionLoss(SpectralConfig.calibrated(patches=1))(clip, "none")
+    assert float(output.translation) < 0.25
+    assert float(output.translation) < float(output.rotation) and float(output.translation) < float(output.scaling)
+    found = output.diagnostics["velocity"][0]
+    assert math.hypot(float(found[0]) - velocity[0], float(found[1]) - velocity[1]) < 0.15 * math.hypot(*velocity)
+
+
+def test_plane_fit_recovers_an_exact_plane():
+    generator = torch.Generator().manual_seed(1)
+    design = torch.randn(50, 3, dtype=torch.float64, generator=generator)
+    truth = torch.tensor([0.7, -1.2, 0.1], dtype=torch.float64)
+    weights = torch.rand(4, 50, dtype=torch.float64, generator=generator)
+    fit = weighted_plane(weights / weights.sum(1, keepdim=True), design, design @ truth, ridge=0.0)
+    torch.testing.assert_close(fit, truth.expand(4, 3), atol=1e-6, rtol=1e-6)
+
+
+def test_printed_gate_weighs_empty_bins_and_energy_weighting_does_not():
+    energy = torch.zeros(1, 1000)
+    energy[0, 0] = 1.0
+    printed = energy_weights(energy, SpectralConfig.paper())
+    ours = energy_weights(energy, SpectralConfig.calibrated())
+    assert float(printed[0, 1]) == pytest.approx(1 / (1 + math.e), abs=1e-6)  # sigmoid(-1) = 0.27 on an empty bin
+    assert float(printed[0, 0] / printed.sum()) < 0.01
+    assert float(ours[0, 0] / ours.sum()) == 1.0
