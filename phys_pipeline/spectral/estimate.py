@@ -21,7 +21,7 @@ class SimilarityMotion(NamedTuple):
     """Motion per frame of one window.
 
     ``velocity`` (2,) in pixels (x right, y down) at the centre of the moving region, ``rotation`` in radians (clockwise is
-    positive), ``zoom`` in log-scale (growing positive), ``confidence`` in [0, 1]: share of the change between frames that the motion
+    positive), ``zoom`` in log-scale (growing positive), ``confidence`` in [0, 1]: share of the change between frames that it
     explains, ``radius``: root mean square distance of the moving pixels from their centre, in pixels.
     """
 

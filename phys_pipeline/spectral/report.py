@@ -148,7 +148,7 @@ def analyze(
         raise ValueError(f"expected floating-point pixels in [0, 1], got {video.dtype}: divide by 255")
     config = config if config is not None else SpectralConfig.calibrated()
     _, total_frames, height, width = video.shape
-    step = max(1, round(fps / ANALYSIS_FPS))
+    step = max(1, min(round(fps / ANALYSIS_FPS), total_frames // config.window))  # a short clip keeps a window of frames
     small = _reduce(video[:, ::step].float())  # (C, T', h, w)
     rate = fps / step
     output = SpectralMotionLoss(config)(small[None], reduction="none")

@@ -1,0 +1,44 @@
+# The commands that the README shows. `make help` lists them.
+PYTHON ?= python3
+VENV ?= .venv
+OUT ?= out/demo
+DEMO_PROMPT ?= a red square moves right
+DEMO_SETTINGS ?=
+PYTEST_ARGS ?=
+PY = $(VENV)/bin/python
+STAMP = $(VENV)/.installed
+LAUNCH = $(PY) -m accelerate.commands.launch -q --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
+
+.PHONY: help demo test lint bench clean
+
+help:
+	@echo "make demo   train an adapter on the sample clips, generate one pair, write $(OUT)/comparison.mp4 (CPU, about five minutes)"
+	@echo "make test   run every test"
+	@echo "make lint   ruff and mypy"
+	@echo "make bench  measurements that the documentation quotes (out/benchmarks)"
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+# A second run continues from the finished checkpoint and the caches, so that only the videos are made again.
+demo: $(STAMP)
+	$(LAUNCH) training/train_lora.py --config training/configs/tiny.yaml \
+		output_dir=$(OUT)/adapter cache_dir=$(OUT)/cache resume=true $(DEMO_SETTINGS)
+	$(PY) -m phys_pipeline generate "$(DEMO_PROMPT)" --adapter $(OUT)/adapter --baseline --seed 0 \
+		--output $(OUT)/comparison.mp4 --scores $(OUT)/scores.json
+
+test: $(STAMP)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+lint: $(STAMP)
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: $(STAMP)
+	for script in benchmarks/*.py; do $(PY) $$script || exit 1; done
+
+clean:
+	rm -rf out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

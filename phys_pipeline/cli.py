@@ -1,0 +1,334 @@
+"""The command line: ``phys-pipeline score|compare|overlay|generate``.
+
+Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 2 an expected error (one line that says what to do),
+130 interrupted; an interrupted or failed command leaves no half-written file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from phys_pipeline import __version__
+from phys_pipeline.errors import ConfigError, MediaError, PhysPipelineError
+
+_SCORES_SCHEMA = "phys-pipeline/scores"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line; every help text is written for someone who has not read the paper."""
+    parser = argparse.ArgumentParser(
+        prog="phys-pipeline",
+        description="Measure how plausibly a video moves, compare videos, and generate videos with a motion adapter.",
+        epilog="Try: phys-pipeline score my_video.mp4",
+    )
+    parser.add_argument("--version", action="version", version=f"phys-pipeline {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    score = commands.add_parser(
+        "score",
+        help="print motion scores of videos",
+        description="Print the spectral motion losses (0 = coherent motion, about 1 = motion that no rigid path explains) and "
+        "the measured motion: velocity, rotation, zoom and dynamic degree (the share of the picture's contrast that moves).",
+    )
+    score.add_argument("files", nargs="+", metavar="FILE", help="video, GIF or animated WebP")
+    score.add_argument("--json", action="store_true", help="print JSON with the timeline of every window")
+    _reading_options(score)
+    score.set_defaults(run=run_score)
+
+    compare = commands.add_parser(
+        "compare",
+        help="put two videos side by side with their scores",
+        description="Write one video that shows A and B together, and print both scores.",
+    )
+    compare.add_argument("a", metavar="A", help="first video")
+    compare.add_argument("b", metavar="B", help="second video")
+    compare.add_argument("--labels", nargs=2, metavar=("A", "B"), help="texts shown on the videos (default: file names)")
+    _picture_options(compare)
+    _reading_options(compare)
+    _output_options(compare, "comparison.mp4")
+    compare.set_defaults(run=run_compare)
+
+    overlay = commands.add_parser(
+        "overlay",
+        help="draw the scores beside a video",
+        description="Write the video with a panel of scores, measured motion and a timeline with a moving cursor.",
+    )
+    overlay.add_argument("file", metavar="FILE", help="video, GIF or animated WebP")
+    overlay.add_argument("--title", help="first line of the panel (default: the file name)")
+    _reading_options(overlay)
+    _output_options(overlay, "overlay.mp4")
+    overlay.set_defaults(run=run_overlay)
+
+    generate = commands.add_parser(
+        "generate",
+        help="generate a video, with and without a motion adapter",
+        description="Generate a video from a prompt. With --adapter the adapter is used; with --baseline the same noise is also "
+        "generated without it and both are shown side by side with their scores.",
+        epilog='Try: phys-pipeline generate "a red square moves right" -o out.mp4   (the embedded model: no download)',
+    )
+    generate.add_argument("prompt", metavar="PROMPT", help='for example "a red square moves right"')
+    generate.add_argument("--model", default="tiny", help='"tiny" (embedded), a diffusers folder or a Hub id (default: tiny)')
+    generate.add_argument("--adapter", metavar="PATH", help="LoRA file or folder as training writes it, or a Hub id")
+    generate.add_argument("--weight", type=float, default=1.0, help="adapter strength, 0 is off (default: 1)")
+    generate.add_argument("--baseline", action="store_true", help="also generate without the adapter, from the same noise")
+    generate.add_argument("--seed", type=int, default=0, help="noise seed (default: 0)")
+    generate.add_argument(
+        "--steps", type=int, dest="num_inference_steps", metavar="N", help="denoising steps (default: the model's)"
+    )
+    generate.add_argument("--frames", type=int, dest="num_frames", metavar="N", help="frames (default: the model's)")
+    generate.add_argument("--height", type=int, metavar="PIXELS", help="default: the model's")
+    generate.add_argument("--width", type=int, metavar="PIXELS", help="default: the model's")
+    generate.add_argument("--fps", type=float, help="frames per second of the result (default: the model's)")
+    generate.add_argument("--guidance", type=float, dest="guidance_scale", metavar="SCALE", help="embedded guidance")
+    generate.add_argument(
+        "--true-cfg", type=float, dest="true_cfg_scale", metavar="SCALE", help="classifier-free guidance, 1 is off"
+    )
+    generate.add_argument("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="weights (default: fp32)")
+    generate.add_argument("--device", default=None, help='"cpu", "cuda", ... (default: cuda if there is one)')
+    generate.add_argument("--raw", metavar="FOLDER", help="also write the plain videos here")
+    _picture_options(generate)
+    _output_options(generate, "generated.mp4")
+    generate.set_defaults(run=run_generate)
+    return parser
+
+
+def _reading_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--start", type=float, default=0.0, metavar="SECONDS", help="skip the beginning")
+    parser.add_argument("--duration", type=float, metavar="SECONDS", help="read only so much")
+    parser.add_argument("--max-frames", type=int, metavar="N", help="read at most N frames")
+    parser.add_argument(
+        "--preset",
+        choices=("calibrated", "paper"),
+        default="calibrated",
+        help="loss: calibrated (default) or as printed in the paper",
+    )
+
+
+def _picture_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mode", choices=("horizontal", "vertical", "wipe", "difference"), default="horizontal", help="how two videos are shown"
+    )
+    parser.add_argument("--no-scores", action="store_true", help="leave the score panels out of the picture")
+
+
+def _output_options(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument("-o", "--output", default=default, metavar="FILE", help=f".mp4, .gif or .webp (default: {default})")
+    parser.add_argument("--scores", metavar="FILE", help="also write the scores as JSON to this file")
+    parser.add_argument("--json", action="store_true", help="print the scores as JSON instead of a table")
+
+
+def run_score(options: argparse.Namespace) -> int:
+    """``phys-pipeline score``: every file is scored even if another fails; exit code 2 if any failed."""
+    from phys_pipeline.scoring import describe, score_file
+
+    reports: list[dict[str, Any]] = []
+    errors: list[dict[str, str]] = []
+    for index, file in enumerate(options.files):
+        if len(options.files) > 1:
+            _say(f"scoring {index + 1}/{len(options.files)}: {file}")
+        try:
+            report = score_file(
+                file, preset=options.preset, start=options.start, duration=options.duration, max_frames=options.max_frames
+            ).to_dict()
+        except PhysPipelineError as error:
+            errors.append({"source": file, "message": str(error)})
+            _say(f"error: {error}")
+            continue
+        reports.append(report)
+        if not options.json:
+            print(describe(report), flush=True)
+    if options.json:
+        print(_json({"reports": reports, "errors": errors}))
+    return 2 if errors else 0
+
+
+def run_compare(options: argparse.Namespace) -> int:
+    """``phys-pipeline compare``."""
+    names = options.labels or [Path(options.a).name, Path(options.b).name]
+    if names[0] == names[1]:
+        names = [f"A: {names[0]}", f"B: {names[1]}"]
+    _check_output(options)
+    videos, reports = [], []
+    for file in (options.a, options.b):
+        video, report = _read_and_score(file, options)
+        videos.append(video)
+        reports.append(report)
+    return _write_scored(options, videos, dict(zip(names, reports, strict=True)), {})
+
+
+def run_overlay(options: argparse.Namespace) -> int:
+    """``phys-pipeline overlay``."""
+    options.mode, options.no_scores = "horizontal", False
+    _check_output(options)
+    video, report = _read_and_score(options.file, options)
+    return _write_scored(options, [video], {options.title or Path(options.file).name: report}, {})
+
+
+def run_generate(options: argparse.Namespace) -> int:
+    """``phys-pipeline generate``."""
+    _check_output(options)
+    if not options.prompt.strip():
+        raise ConfigError('the prompt is empty: describe the video, for example "a red square moves right"')
+    if options.baseline and not options.adapter:
+        raise ConfigError(
+            "--baseline compares with an adapter: add --adapter PATH (training writes one), or leave --baseline out"
+        )
+    if not math.isfinite(options.weight):
+        raise ConfigError(f"--weight is {options.weight}: use a number, 1 is full strength")
+    device, dtype = _device_and_dtype(options.device, options.precision)
+    _say(f"loading {options.model}")
+    from phys_pipeline.families import load_model
+    from phys_pipeline.pipelines.ab import generate, generate_pair
+    from phys_pipeline.scoring import score_video
+
+    model = load_model(options.model, dtype)
+    model.pipeline.to(device)
+    names = ("num_inference_steps", "num_frames", "height", "width", "fps", "guidance_scale", "true_cfg_scale")
+    settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    progress = StepProgress()
+    if options.adapter:
+        pair = generate_pair(
+            model, options.prompt, options.adapter, options.seed, weight=options.weight, progress=progress, **settings
+        )
+        videos = {"baseline": pair.baseline, "physics": pair.physics} if options.baseline else {"physics": pair.physics}
+        made = pair.settings
+    else:
+        videos = {"generated": generate(model, options.prompt, options.seed, progress=progress, **settings)}
+        made = settings
+    progress.close()
+    reports = {name: score_video(video).to_dict() for name, video in videos.items()}
+    if options.raw:
+        from phys_pipeline.media import write_video
+
+        for name, video in videos.items():
+            write_video(Path(options.raw) / f"{name}.mp4", video)
+            _say(f"wrote {Path(options.raw) / f'{name}.mp4'}")
+    about = {"prompt": options.prompt, "seed": options.seed, "model": options.model, "settings": made}
+    return _write_scored(options, list(videos.values()), reports, about)
+
+
+def _read_and_score(file: str, options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
+    from phys_pipeline.media import read_video
+    from phys_pipeline.scoring import score_video
+
+    _say(f"reading {file}")
+    video = read_video(file, start=options.start, duration=options.duration, max_frames=options.max_frames)
+    _say(f"scoring {file}")
+    return video, score_video(video, preset=options.preset).to_dict()
+
+
+def _write_scored(options: argparse.Namespace, videos: list[Any], reports: dict[str, Any], about: dict[str, Any]) -> int:
+    """Draw, write the video and the scores, print the table: nothing is written before everything is computed."""
+    from phys_pipeline.atomic import atomic_file
+    from phys_pipeline.media import write_video
+    from phys_pipeline.scoring import score_table, scored_comparison
+
+    _say(f"drawing {options.output}")
+    picture = scored_comparison(
+        videos, list(reports.values()), list(reports), mode=options.mode, show_scores=not options.no_scores
+    )
+    write_video(options.output, picture)
+    text = _json({**about, "videos": reports})
+    if options.scores:
+        with atomic_file(options.scores) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+    if options.json:
+        print(text)
+    else:
+        print(score_table(reports))
+        print(f"\nvideo   {options.output}")
+        if options.scores:
+            print(f"scores  {options.scores}")
+        if getattr(options, "adapter", None):
+            print(f"adapter {options.adapter}")
+    return 0
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    """Refuse an output that can't be written before any work is done."""
+    target = Path(options.output)
+    if target.suffix.lower() not in (".mp4", ".gif", ".webp"):
+        raise MediaError(f"{target} has no ending that can be written: end it with .mp4, .gif or .webp")
+    for file in (target, *([Path(options.scores)] if options.scores else [])):
+        if file.is_dir():
+            raise MediaError(f"{file} is a folder: give a file name inside it")
+        folder = file.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MediaError(f"{folder} can't be made ({error.strerror or error}): choose another folder") from error
+        if not os.access(folder, os.W_OK):
+            raise MediaError(f"{folder} can't be written to: choose another folder or change its permissions")
+
+
+def _device_and_dtype(device: str | None, precision: str) -> tuple[Any, Any]:
+    import torch
+
+    name = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(name)
+        torch.empty(1, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {name!r} can't be used here ({str(error).splitlines()[0]}): try --device cpu") from error
+    if chosen.type == "cpu" and precision == "fp16":
+        raise ConfigError("fp16 is not supported on the CPU: use --precision bf16 or fp32")
+    return chosen, {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+class StepProgress:
+    """Progress of sampling on stderr: one line that counts up on a terminal, one line per stage elsewhere."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._stage = ""
+
+    def __call__(self, stage: str, step: int, total: int) -> None:
+        if self._terminal:
+            print(f"\r{stage} {step}/{total} ", end="\n" if step >= total else "", file=sys.stderr, flush=True)
+        elif stage != self._stage:
+            print(f"{stage}: {total} steps", file=sys.stderr, flush=True)
+        self._stage = stage
+
+    def close(self) -> None:
+        """End the current line."""
+        sys.stderr.flush()
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps({"schema": _SCORES_SCHEMA, "version": 1, **content}, indent=2, allow_nan=False, ensure_ascii=False)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    options = build_parser().parse_args(arguments)
+    logging.basicConfig(level=logging.WARNING, format="warning: %(message)s", stream=sys.stderr)
+    run: Callable[[argparse.Namespace], int] = options.run
+    try:
+        code = run(options)
+        sys.stdout.flush()
+        return code
+    except PhysPipelineError as error:
+        _say(f"error: {error}")
+        return 2
+    except KeyboardInterrupt:
+        _say("interrupted: nothing half-written was left behind")
+        return 130
+    except BrokenPipeError:  # the reader of a pipe has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,139 @@
+"""Scores of files and videos in memory: the motion report and the pictures that show it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from phys_pipeline.errors import ConfigError, MediaError
+from phys_pipeline.media import Video, overlay, probe, read_video, resample, side_by_side
+
+if TYPE_CHECKING:
+    from phys_pipeline.spectral import MotionReport
+
+LEAST_FRAMES = 3  # with two frames every motion is coherent
+LEAST_SIDE = 8  # pixels
+
+Preset = Literal["calibrated", "paper"]
+
+
+def score_video(video: Video, *, preset: Preset = "calibrated", original_size: tuple[int, int] | None = None) -> MotionReport:
+    """Motion report of a video in memory; a variable frame rate is first resampled to its average.
+
+    Args:
+        original_size: (height, width) of the clip if ``video`` was reduced while reading.
+
+    Raises:
+        MediaError: fewer than 3 frames or a side under 8 pixels, which can't show whether motion is coherent.
+        ConfigError: an unknown preset.
+    """
+    from phys_pipeline.spectral import SpectralConfig, analyze
+
+    presets = {"calibrated": SpectralConfig.calibrated, "paper": SpectralConfig.paper}
+    if preset not in presets:
+        raise ConfigError(f"unknown preset {preset!r}: use one of {', '.join(presets)}")
+    height, width = original_size if original_size is not None else (video.height, video.width)
+    name = video.source or "the video"
+    if len(video) < LEAST_FRAMES:
+        count = f"{len(video)} frame{'s' if len(video) > 1 else ''}"
+        raise MediaError(f"{name} has {count}: motion needs at least {LEAST_FRAMES}; give a longer clip")
+    if min(height, width) < LEAST_SIDE:
+        raise MediaError(
+            f"{name} has {width}x{height} pixels: motion needs at least {LEAST_SIDE}x{LEAST_SIDE}; give a larger clip"
+        )
+    even = resample(_reduced(video), video.fps)
+    return analyze(even.to_tensor(), even.fps, config=presets[preset](), source=video.source, original_size=(height, width))
+
+
+def _reduced(video: Video) -> Video:
+    """The video at the size at which it is scored, by the filter with which files are reduced while decoding."""
+    from phys_pipeline.media.scaling import scaled_while_reading
+    from phys_pipeline.spectral.report import analysis_size
+
+    size = analysis_size(video.height, video.width)
+    if size == (video.height, video.width):
+        return video
+    frames = np.stack([scaled_while_reading(frame, *size) for frame in video.frames])
+    return Video(frames, video.timestamps, video.fps, video.source)
+
+
+def score_file(
+    path: str | os.PathLike[str],
+    *,
+    preset: Preset = "calibrated",
+    start: float = 0.0,
+    duration: float | None = None,
+    max_frames: int | None = None,
+) -> MotionReport:
+    """Motion report of a file, decoded at the small size at which it is scored, so that memory stays small.
+
+    ``start`` and ``duration`` in seconds. Raises MediaError as ``read_video`` and :func:`score_video`.
+    """
+    from phys_pipeline.spectral.report import analysis_size
+
+    info = probe(path)
+    size = analysis_size(info.height, info.width)
+    video = read_video(path, start=start, duration=duration, max_frames=max_frames, size=size)
+    return score_video(video, preset=preset, original_size=(info.height, info.width))
+
+
+def scored_comparison(
+    videos: Sequence[Video],
+    reports: Sequence[Mapping[str, Any]],
+    labels: Sequence[str],
+    *,
+    mode: str = "horizontal",
+    show_scores: bool = True,
+) -> Video:
+    """Two videos in one picture with their scores beside them; one video alone is overlaid only.
+
+    ``wipe`` and ``difference`` compare pixels and therefore carry no score panels. Raises ConfigError for an unknown mode.
+    """
+    if len(videos) == 1:
+        return overlay(videos[0], dict(reports[0]), title=labels[0]) if show_scores else videos[0]
+    first, second = videos
+    if show_scores and mode in ("horizontal", "vertical"):
+        first, second = (overlay(v, dict(r), title=label) for v, r, label in zip(videos, reports, labels, strict=True))
+        return side_by_side(first, second, mode=mode, labels=("", ""))
+    return side_by_side(first, second, mode=mode, labels=(labels[0], labels[1]))
+
+
+def score_table(reports: Mapping[str, Mapping[str, Any]]) -> str:
+    """Plain text: one row per video; composite and slice losses (0 is coherent motion) and the dynamic degree."""
+    columns = ("translation", "rotation", "scaling", "composite")
+    heads = ("video", *columns, "dynamic degree", "dominant")
+    rows = [
+        (name, *(f"{report['loss'][column]:.3f}" for column in columns), f"{report['dynamic_degree']:.3f}", report["dominant"])
+        for name, report in reports.items()
+    ]
+    widths = [max(len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
+    left = {0, len(heads) - 1}  # texts; numbers stand at the right
+    lines = []
+    for row in (heads, *rows):
+        cells = [
+            cell.ljust(width) if i in left else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join([lines[0], "-" * (sum(widths) + 2 * (len(widths) - 1)), *lines[1:]])
+
+
+def describe(report: Mapping[str, Any]) -> str:
+    """A report as a few lines for a terminal."""
+    loss, weights, velocity = report["loss"], report["weights"], report["velocity"]
+    turning = report["rotation_deg_per_s"]
+    size = f"{report['width']}x{report['height']}, {report['frames']} frames, {report['fps']:.4g} fps"
+    slices = ", ".join(f"{name} {loss[name]:.3f} (weight {weights[name]:.2f})" for name in ("translation", "rotation", "scaling"))
+    still = "  nothing moves\n" if report["is_static"] else ""
+    return (
+        f"{report['source']}  ({size})\n"
+        f"  composite loss {loss['composite']:.3f}  (0 coherent motion, 1 incoherent; {report['preset']} preset)\n"
+        f"  {slices}\n{still}"
+        f"  dominant motion: {report['dominant']} (confidence {report['confidence']:.2f}), "
+        f"dynamic degree {report['dynamic_degree']:.3f}\n"
+        f"  velocity x {velocity['x_px_per_s']:+.1f} y {velocity['y_px_per_s']:+.1f} px/s "
+        f"({velocity['x_percent_per_s']:+.1f} {velocity['y_percent_per_s']:+.1f} % of the width/s), "
+        f"rotation {turning:+.1f} deg/s, zoom {report['zoom_percent_per_s']:+.1f} %/s"
+    )

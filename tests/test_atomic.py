@@ -1,0 +1,50 @@
+import os
+import stat
+
+import pytest
+
+from phys_pipeline.atomic import atomic_file, atomic_folder
+
+
+def test_a_file_appears_whole_with_ordinary_permissions(tmp_path):
+    target = tmp_path / "new" / "result.json"
+    with atomic_file(target) as temporary:
+        temporary.write_text("whole")
+        assert not target.exists() and temporary.suffix == ".json" and temporary.parent == target.parent
+    assert target.read_text() == "whole"
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o666 & ~umask
+    assert [path.name for path in target.parent.iterdir()] == ["result.json"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_failure_keeps_the_old_file_and_leaves_nothing(tmp_path, error):
+    target = tmp_path / "result.txt"
+    target.write_text("old")
+    with pytest.raises(error), atomic_file(target) as temporary:
+        temporary.write_text("half")
+        raise error
+    assert target.read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["result.txt"]
+
+
+def test_a_folder_replaces_the_old_one_whole(tmp_path):
+    target = tmp_path / "adapter"
+    target.mkdir()
+    (target / "stale").write_text("")
+    with atomic_folder(target) as temporary:
+        (temporary / "fresh").write_text("1")
+        assert (target / "stale").exists()
+    assert [path.name for path in target.iterdir()] == ["fresh"]
+    assert [path.name for path in tmp_path.iterdir()] == ["adapter"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_failed_folder_keeps_the_old_one(tmp_path, error):
+    target = tmp_path / "adapter"
+    target.mkdir()
+    (target / "old").write_text("1")
+    with pytest.raises(error), atomic_folder(target) as temporary:
+        (temporary / "half").write_text("")
+        raise error
+    assert [path.name for path in target.iterdir()] == ["old"] and len(list(tmp_path.iterdir())) == 1
