@@ -1,0 +1,16 @@
+"""LoRA adapters: inject, save with proof, load with reasons."""
+
+from phys_pipeline.adapters.layers import adapter_at, adapter_names, adapters_kept
+from phys_pipeline.adapters.lora import AdapterInfo, find_adapter, inject_lora, load_adapter, save_adapter, unload_adapter
+
+__all__ = [
+    "AdapterInfo",
+    "adapter_at",
+    "adapter_names",
+    "adapters_kept",
+    "find_adapter",
+    "inject_lora",
+    "load_adapter",
+    "save_adapter",
+    "unload_adapter",
+]

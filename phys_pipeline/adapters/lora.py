@@ -1,0 +1,332 @@
+"""LoRA adapters (Hu et al. 2021, arXiv:2106.09685): put them on a transformer, save them proven, load them or say why not."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from phys_pipeline.adapters import formats
+from phys_pipeline.adapters.layers import adapter_names, checked_weight, linear_layers, lora_layers, snapshot
+from phys_pipeline.atomic import atomic_folder
+from phys_pipeline.errors import AdapterError
+from phys_pipeline.families import LoadedModel, VideoFamily, get_family
+
+logger = logging.getLogger(__name__)
+
+PROVENANCE_FILE = "provenance.json"
+# What another reader needs to rebuild the adapter, and nothing newer than it may know: unknown fields make readers fail.
+_CONFIG_FIELDS = ("r", "lora_alpha", "target_modules", "rank_pattern", "alpha_pattern")
+
+
+@dataclass(frozen=True)
+class AdapterInfo:
+    """A loaded adapter: ``delta`` is the root of the summed squares of all its weight changes at weight 1."""
+
+    name: str
+    path: str
+    rank: int
+    alpha: float
+    tensors: int
+    delta: float
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+def inject_lora(
+    transformer: Any,
+    rank: int = 16,
+    alpha: float | None = None,
+    regex: str | None = None,
+    *,
+    dropout: float = 0.0,
+    name: str = "default",
+    seed: int | None = None,
+) -> list[nn.Parameter]:
+    """Freeze the transformer, add a LoRA to every linear layer whose whole name matches ``regex``, return what to train.
+
+    The trainable tensors are float32 whatever the base's dtype (bfloat16 adapters lose small updates). ``alpha`` defaults to
+    ``rank``; ``regex`` to HunyuanVideo's attention layers; ``seed`` makes the start repeatable without touching the global
+    generator. Raises AdapterError if nothing matches or the token refiner would be trained, which other readers refuse.
+    """
+    from peft import LoraConfig
+
+    if rank < 1 or not 0 <= dropout < 1:
+        raise AdapterError(f"rank {rank} and dropout {dropout}: use a rank of at least 1 and a dropout in [0, 1)")
+    regex = regex if regex is not None else get_family("hunyuan_video").spec.lora_target_regex
+    try:
+        pattern = re.compile(regex)
+    except re.error as error:
+        raise AdapterError(f"LoRA target regex {regex!r} is not valid ({error}): correct it") from error
+    if name in adapter_names(transformer):
+        raise AdapterError(f"the transformer already has an adapter named {name!r}: remove it or use another name")
+    targets = [n for n in linear_layers(transformer) if pattern.fullmatch(n)]
+    if not targets:
+        some = next(iter(linear_layers(transformer)), "none")
+        raise AdapterError(f"LoRA target regex {regex!r} matches no linear layer: it must match whole names such as {some}")
+    refiners = [n for n in targets if "refiner" in n]
+    if refiners:
+        raise AdapterError(f"LoRA target regex also matches {refiners[0]}, which other readers refuse: anchor it to the blocks")
+    transformer.requires_grad_(False)
+    options: dict[str, Any] = {"r": rank, "lora_alpha": rank if alpha is None else alpha, "lora_dropout": dropout}
+    config = LoraConfig(target_modules=regex, **options)
+    with torch.random.fork_rng(devices=[], enabled=seed is not None):
+        if seed is not None:
+            torch.manual_seed(seed)
+        transformer.add_adapter(config, adapter_name=name)
+    trainable = [p for p in transformer.parameters() if p.requires_grad]
+    for parameter in trainable:
+        parameter.data = parameter.data.float()
+    return trainable
+
+
+def save_adapter(
+    transformer: Any,
+    folder: str | Path,
+    *,
+    family: VideoFamily | str,
+    base_model: LoadedModel | str,
+    extra_metadata: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> Path:
+    """Write an adapter folder, read it back into a fresh transformer and compare, and only then let it appear.
+
+    The folder holds ``pytorch_lora_weights.safetensors`` (written by the diffusers pipeline class, float32, minimal sorted
+    metadata: the same adapter always gives the same bytes) and ``provenance.json``. Provenance is ``family``, ``base_model``
+    (a Hub id, "tiny", or a local folder's bare name) with its ``revision``, and ``extra_metadata`` (loss preset, motion
+    weight, steps, ...: anything JSON can hold, but no clock times if equal runs shall give equal files). It is also stored
+    in the file's own metadata under ``phys_pipeline``.
+    Raises AdapterError if there is no adapter, a tensor isn't finite, or what was read back differs.
+    """
+    from peft import get_peft_model_state_dict
+
+    family = get_family(family) if isinstance(family, str) else family
+    name = _only_adapter(transformer, name)
+    config = transformer.peft_config[name]
+    tensors = {
+        key: value.detach().to("cpu", torch.float32).contiguous()
+        for key, value in sorted(get_peft_model_state_dict(transformer, adapter_name=name).items())
+    }
+    _check_finite(tensors, f"adapter {name!r}", "lower the learning rate and train again")
+    metadata = {key: _plain(getattr(config, key)) for key in _CONFIG_FIELDS if getattr(config, key, None)}
+    provenance: dict[str, Any] = {"family": family.spec.name}
+    source = base_model.source if isinstance(base_model, LoadedModel) else str(base_model)
+    provenance["base_model"] = Path(source).resolve().name if Path(source).is_dir() else source  # no paths in shared files
+    if isinstance(base_model, LoadedModel):
+        provenance["revision"] = base_model.revision
+    provenance.update(extra_metadata or {})
+    try:
+        text = json.dumps(provenance, sort_keys=True, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise AdapterError(f"extra_metadata can't be written as JSON ({error}): use numbers, strings, lists and dicts") from error
+    with atomic_folder(folder) as partial:
+        _pipeline_class(family).save_lora_weights(
+            partial, transformer_lora_layers=tensors, transformer_lora_adapter_metadata=metadata
+        )
+        formats.rewrite_header(partial / formats.WEIGHTS_FILE, {formats.PHYS_METADATA: text})
+        (partial / PROVENANCE_FILE).write_text(json.dumps(provenance, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        _verify(transformer, name, tensors, family, partial / formats.WEIGHTS_FILE)
+    return Path(folder)
+
+
+def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight: float = 1.0) -> AdapterInfo:
+    """Put an adapter file, folder or Hub repository on a pipeline and make it the active one at ``weight``.
+
+    Everything is checked before the pipeline is touched, so a failure leaves it as it was. Raises AdapterError, naming the
+    format or the first layer that doesn't fit, if the file isn't a diffusers LoRA for this very transformer.
+    """
+    revision = pipeline.revision if isinstance(pipeline, LoadedModel) else None
+    pipeline = pipeline.pipeline if isinstance(pipeline, LoadedModel) else pipeline
+    transformer = pipeline.transformer
+    weight = checked_weight(weight)
+    if name in adapter_names(transformer):
+        raise AdapterError(f"the pipeline already has an adapter named {name!r}: unload it or use another name")
+    file = find_adapter(path)
+    tensors, metadata = formats.read_adapter_file(file)
+    provenance = formats.metadata_object(metadata, formats.PHYS_METADATA)
+    _check_keys(tensors, transformer, file, provenance)
+    _check_finite(tensors, str(file), "it is damaged, get another copy")
+    if revision and provenance.get("revision") not in (None, revision):
+        logger.warning("adapter %s was trained for revision %s of %s, this model is revision %s: expect a weaker effect",
+                       file, provenance["revision"], provenance.get("base_model"), revision)  # fmt: skip
+    restore = snapshot(transformer)
+    try:
+        _apply(pipeline, tensors, file, name)
+        transformer.set_adapters([name], [weight])
+    except BaseException:
+        unload_adapter(pipeline, name)
+        restore()
+        raise
+    config = transformer.peft_config[name]
+    delta = _delta(transformer, name)
+    if delta == 0:
+        logger.warning("adapter %s changes nothing: it was saved before its first training step", file)
+    return AdapterInfo(name, str(file), config.r, config.lora_alpha, len(tensors), delta, provenance)
+
+
+def unload_adapter(pipeline: Any, name: str) -> None:
+    """Remove an adapter; with the last one the transformer's plain layers come back. Unknown names are ignored."""
+    transformer = getattr(pipeline, "pipeline", pipeline).transformer
+    if name in adapter_names(transformer):
+        for _, layer in lora_layers(transformer):
+            if name in layer.active_adapters:  # deleting an active adapter makes peft warn and pick another one
+                layer.set_adapter([other for other in layer.active_adapters if other != name])
+        transformer.delete_adapters(name)
+    if not adapter_names(transformer) and any(True for _ in lora_layers(transformer)):
+        transformer.unload_lora()
+
+
+def find_adapter(path: str | Path) -> Path:
+    """The weights file that ``path`` means: a file, an adapter folder, or a Hub id that is downloaded."""
+    local = Path(path).expanduser()
+    if local.is_file():
+        return local
+    if local.is_dir():
+        if (local / formats.WEIGHTS_FILE).is_file():
+            return local / formats.WEIGHTS_FILE
+        found = sorted(local.glob("*.safetensors"))
+        if len(found) == 1:
+            return found[0]
+        raise AdapterError(f"{local} has no {formats.WEIGHTS_FILE}: give an adapter folder or one .safetensors file")
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", str(path)) or local.suffix:
+        raise AdapterError(f"there is no adapter {path}: give a folder, a .safetensors file or a Hub id owner/name")
+    from huggingface_hub import hf_hub_download
+
+    try:
+        return Path(hf_hub_download(str(path), formats.WEIGHTS_FILE))
+    except Exception as error:  # network, gated, missing repository or file: classes differ between hub versions
+        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise AdapterError(f"can't get adapter {path} from the Hub ({reason[:300]}): check name and network, or download it "
+                           "elsewhere and give its folder") from error  # fmt: skip
+
+
+def _adapter_tensors(transformer: Any, name: str) -> dict[str, Tensor]:
+    from peft import get_peft_model_state_dict
+
+    return get_peft_model_state_dict(transformer, adapter_name=name)
+
+
+def _only_adapter(transformer: Any, name: str | None) -> str:
+    names = adapter_names(transformer)
+    if name is None and len(names) == 1:
+        return names[0]
+    if name not in names:
+        what = f"no adapter named {name!r}" if name else f"{len(names)} adapters" if names else "no adapter"
+        raise AdapterError(f"the transformer has {what}: add one with inject_lora or name one of {names}")
+    return name  # type: ignore[return-value]  # a member of names, so a string
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (set, list, tuple)):
+        return sorted(value)
+    return dict(sorted(value.items())) if isinstance(value, Mapping) else value
+
+
+def _pipeline_class(family: VideoFamily) -> Any:
+    import diffusers
+
+    cls = getattr(diffusers, family.spec.pipeline_class, None)
+    if not hasattr(cls, "save_lora_weights"):
+        raise AdapterError(f"{family.spec.pipeline_class} can't store LoRA weights with this diffusers: upgrade diffusers")
+    return cls
+
+
+def _check_finite(tensors: Mapping[str, Tensor], what: str, advice: str) -> None:
+    for key, value in tensors.items():
+        if not torch.isfinite(value).all():
+            raise AdapterError(f"{key} of {what} holds NaN or infinity: {advice}")
+
+
+def _check_keys(tensors: Mapping[str, Tensor], transformer: Any, file: Path, provenance: Mapping[str, Any]) -> None:
+    """Every tensor must be half of an A/B pair that fits a linear layer of this transformer."""
+    kind = formats.detect_format(tensors)
+    if kind != formats.DIFFUSERS:
+        raise AdapterError(f"{file} is not a diffusers HunyuanVideo LoRA; its format looks like {formats.describe_format(kind)}: "
+                           "convert it to diffusers keys first")  # fmt: skip
+    trained_for = provenance.get("base_model")
+    advice = f"it was trained for {trained_for}, load that model" if trained_for else "use one trained for this model"
+    layers = linear_layers(transformer)
+    pairs: dict[str, dict[str, Tensor]] = {}
+    strange = [key for key in tensors if not re.fullmatch(r"transformer\..+\.lora_[AB]\.weight", key)]
+    if strange:
+        raise AdapterError(f"{file} has {len(strange)} of {len(tensors)} tensors that are no part of a LoRA, such as "
+                           f"{strange[0]}: {advice}")  # fmt: skip
+    for key, value in tensors.items():
+        module, _, half = key.removeprefix("transformer.").removesuffix(".weight").rpartition(".lora_")
+        pairs.setdefault(module, {})[half] = value
+    unknown = sorted(m for m in pairs if m not in layers)
+    if unknown:
+        raise AdapterError(f"{file} is for another model: {len(unknown)} of its {len(pairs)} layers are not in this "
+                           f"{type(transformer).__name__}, such as {unknown[0]}; {advice}")  # fmt: skip
+    for module, pair in sorted(pairs.items()):
+        if set(pair) != {"A", "B"}:
+            raise AdapterError(f"{file} is incomplete: {module} lacks lora_{({'A', 'B'} - set(pair)).pop()}; get another copy")
+        a, b, layer = pair["A"], pair["B"], layers[module]
+        fits = a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1]
+        if not fits or (b.shape[0], a.shape[1]) != (layer.out_features, layer.in_features):
+            raise AdapterError(f"{file} is for another model: {module} is {layer.out_features}x{layer.in_features} here but the "
+                               f"file's lora_B and lora_A are {tuple(b.shape)} and {tuple(a.shape)}; {advice}")  # fmt: skip
+
+
+def _apply(pipeline: Any, tensors: Mapping[str, Tensor], file: Path, name: str) -> None:
+    """Load with diffusers, which skips what it doesn't understand with a mere warning: so count what arrived."""
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # two adapters side by side are meant
+            pipeline.load_lora_weights(str(file.parent), weight_name=file.name, adapter_name=name)
+    except Exception as error:  # diffusers and peft raise many kinds for a config they don't know
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise AdapterError(f"can't apply {file} ({reason}): save it again with this version of phys-pipeline") from error
+    applied = _adapter_tensors(pipeline.transformer, name)
+    missing = sorted(key for key in tensors if key.removeprefix("transformer.") not in applied)
+    if missing:
+        raise AdapterError(f"{len(missing)} of {len(tensors)} tensors of {file} were not applied, such as {missing[0]}: "
+                           "use an adapter trained for this model")  # fmt: skip
+
+
+def _scalings(transformer: Any, name: str) -> dict[str, tuple[int, float]]:
+    return {n: (layer.r[name], layer.lora_alpha[name]) for n, layer in lora_layers(transformer) if name in layer.r}
+
+
+def _delta(transformer: Any, name: str) -> float:
+    """Root of the summed squares of alpha / r * B A over all layers, in float64 and without building B A."""
+    total = 0.0
+    for _, layer in lora_layers(transformer):
+        if name not in layer.r:
+            continue
+        a, b = layer.lora_A[name].weight.detach().double(), layer.lora_B[name].weight.detach().double()
+        squared = torch.sum((a @ a.T) * (b.T @ b)).clamp_min(0)  # |B A|^2 = tr(A A^T B^T B)
+        total += (layer.lora_alpha[name] / layer.r[name]) ** 2 * squared.item()
+    return math.sqrt(total)
+
+
+def _verify(transformer: Any, name: str, tensors: Mapping[str, Tensor], family: VideoFamily, file: Path) -> None:
+    """Read the file with the pipeline class's own loader into an empty copy of the transformer.
+
+    The copy's linear weights are one zero seen at every place, so that it takes no memory whatever the model's size.
+    """
+    cls = _pipeline_class(family)
+    with torch.device("meta"):
+        fresh = type(transformer).from_config(dict(transformer.config))
+    for layer in linear_layers(fresh).values():
+        layer.weight = nn.Parameter(torch.zeros(()).expand(layer.out_features, layer.in_features), requires_grad=False)
+    state, metadata = cls.lora_state_dict(str(file.parent), weight_name=file.name, return_lora_metadata=True)
+    cls.load_lora_into_transformer(state, fresh, adapter_name=name, metadata=metadata, low_cpu_mem_usage=True)
+    loaded = _adapter_tensors(fresh, name)
+    if loaded.keys() != tensors.keys():
+        raise AdapterError(f"saved adapter lost {sorted(tensors.keys() ^ loaded.keys())[0]}: report this with your versions")
+    for key, value in tensors.items():
+        if not torch.equal(loaded[key].float().cpu(), value):
+            raise AdapterError(f"saved adapter changed {key}: the disk may be full or failing, save to another one")
+    if _scalings(fresh, name) != _scalings(transformer, name):
+        raise AdapterError("saved adapter lost its rank or alpha: report this with your diffusers and peft versions")
+    if not math.isclose(_delta(fresh, name), _delta(transformer, name), rel_tol=1e-5, abs_tol=1e-12):
+        raise AdapterError("saved adapter changes the weights by another amount: report this with your peft version")

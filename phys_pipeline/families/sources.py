@@ -1,0 +1,160 @@
+"""Where a base model comes from: the embedded tiny model, a local folder, or the Hub; and loading its parts strictly."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from phys_pipeline.errors import ModelError
+
+if TYPE_CHECKING:
+    from phys_pipeline.families.base import FamilySpec
+
+logger = logging.getLogger(__name__)
+
+TINY = "tiny"
+DESCRIPTION_FILE = "phys_pipeline.json"
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+_LIBRARIES = ("diffusers", "transformers", "phys_pipeline")
+
+
+def tiny_folder() -> Path:
+    """Folder of the model that comes with the package (present once it has been trained)."""
+    return Path(__file__).parents[1] / "assets" / "tiny_hunyuan"
+
+
+def local_folder(source: str | Path | None, spec: FamilySpec, components: tuple[str, ...]) -> Path:
+    """The local folder of ``source`` with the named subfolders in it, downloading from the Hub if it is an ``owner/name``.
+
+    Raises ModelError if it can't be had or its ``model_index.json`` names another pipeline class.
+    """
+    if source is None or str(source) == TINY:
+        folder = tiny_folder()
+        if not (folder / "model_index.json").is_file():
+            raise ModelError("the embedded tiny model is not in this checkout: run training/pretrain_tiny.py to make it")
+    elif Path(source).is_dir():
+        folder = Path(source)
+        if not (folder / "model_index.json").is_file():
+            raise ModelError(f"{folder} has no model_index.json: give the folder of a whole model in the diffusers layout")
+    elif Path(source).exists():
+        raise ModelError(f"{source} is a file: give the folder of a whole model in the diffusers layout")
+    elif _HUB_ID.fullmatch(str(source)):
+        folder = _snapshot(str(source), ("model_index.json", DESCRIPTION_FILE))
+        _check_class(folder, str(source), spec)
+        wanted = [f"{c}/*.{suffix}" for c in components for suffix in ("json", "safetensors", "txt", "model")]
+        folder = _snapshot(str(source), ("model_index.json", DESCRIPTION_FILE, *wanted))
+    else:
+        raise ModelError(f"there is no model folder {source}: give a local folder, a Hub id such as {spec.hub_id}, or 'tiny'")
+    _check_class(folder, str(source), spec)
+    for component in components:
+        if not (folder / component).is_dir():
+            raise ModelError(f"{source or TINY} has no {component} folder: fetch it whole with `hf download {spec.hub_id}`")
+    return folder
+
+
+def description(source: str | Path | None) -> dict[str, Any]:
+    """The model's ``phys_pipeline.json`` as a dict; {} if it has none. Never downloads."""
+    path: Path | None
+    if source is None or str(source) == TINY:
+        path = tiny_folder() / DESCRIPTION_FILE
+    elif Path(source).is_dir():
+        path = Path(source) / DESCRIPTION_FILE
+    else:
+        path = _cached(str(source))
+    if path is None or not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path} is not valid JSON ({error}): repair or delete it") from error
+    if not isinstance(content, dict) or not isinstance(content.get("generation", {}), dict):
+        raise ModelError(f"{path} must hold an object with an object 'generation': repair or delete it")
+    return content
+
+
+def hub_commit(folder: str | Path) -> str | None:
+    """The commit of a folder in the Hub's cache; None for any other folder."""
+    folder = Path(folder)
+    return folder.name if folder.parent.name == "snapshots" else None
+
+
+def load_component(folder: Path, name: str, dtype: torch.dtype | None = None) -> Any:
+    """Load one subfolder with the class that ``model_index.json`` names; every weight must come from the files.
+
+    diffusers and transformers fill missing weights with random numbers and go on; here that is a ModelError.
+    """
+    entry = json.loads((folder / "model_index.json").read_text(encoding="utf-8")).get(name)
+    library, class_name = entry if isinstance(entry, list) and len(entry) == 2 else ("", "")
+    if str(library).split(".")[0] not in _LIBRARIES:
+        raise ModelError(f"model_index.json of {folder} names {entry} as its {name}: only diffusers, transformers and "
+                         "phys_pipeline classes are loaded")  # fmt: skip
+    try:
+        cls = getattr(importlib.import_module(library), class_name)
+        if dtype is None:
+            return cls.from_pretrained(folder / name)
+        keyword = "dtype" if library == "transformers" else "torch_dtype"
+        with _no_progress_bars():
+            component, info = cls.from_pretrained(folder / name, output_loading_info=True, **{keyword: dtype})
+    except Exception as error:  # OSError, ValueError, SafetensorError, ... : the libraries have no common base
+        raise ModelError(f"can't load {name} of {folder} ({first_line(error)}): fetch the model again") from error
+    missing = sorted(k for k in info.get("missing_keys", ()) if not k.endswith("position_ids"))
+    if missing or info.get("mismatched_keys"):
+        which = missing[0] if missing else f"{info['mismatched_keys'][0]}"
+        raise ModelError(f"the {name} weights in {folder} lack {which} ({len(missing)} missing): fetch the model again")
+    return component.eval()
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    from transformers.utils import logging as messages
+
+    shown = messages.is_progress_bar_enabled()
+    messages.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            messages.enable_progress_bar()
+
+
+def first_line(error: BaseException) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+def _check_class(folder: Path, source: str, spec: FamilySpec) -> None:
+    try:
+        found = json.loads((folder / "model_index.json").read_text(encoding="utf-8")).get("_class_name")
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"can't read model_index.json of {source} ({first_line(error)}): fetch the model again") from error
+    if found != spec.pipeline_class:
+        raise ModelError(f"{source} holds a {found}, not a {spec.pipeline_class}: give a {spec.name} model such as {spec.hub_id}")
+
+
+def _snapshot(source: str, patterns: tuple[str, ...]) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(source, allow_patterns=list(patterns)))
+    except Exception as error:  # network, gated, missing repository: classes differ between hub versions
+        raise ModelError(
+            f"can't get {source} from the Hub ({first_line(error)}): check the name and network, run "
+            f"`hf download {source}` where there is one, or give a local folder"
+        ) from error
+
+
+def _cached(source: str) -> Path | None:
+    if not _HUB_ID.fullmatch(source):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(source, DESCRIPTION_FILE)
+    return Path(found) if isinstance(found, str) else None

@@ -1,0 +1,20 @@
+"""Models that phys-pipeline brings along; names are resolved on first use, so that importing this package loads no torch."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_EXPORTS = {"FrameAutoencoder": "phys_pipeline.models.frame_autoencoder"}
+
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(import_module(_EXPORTS[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
