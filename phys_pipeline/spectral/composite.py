@@ -13,7 +13,7 @@ from .config import SpectralConfig
 from .lattice import apodisation, cut, hann, kept_bins, spatial_spectrum, time_spectrum
 from .rotation import PolarGeometry, rotation_loss, soft_ring_energy, window_power
 from .scaling import scaling_loss
-from .translation import translation_loss
+from .translation import correlation_velocity, translation_loss
 
 
 @dataclass(frozen=True)
@@ -190,13 +190,16 @@ def block_losses(blocks: Tensor, config: SpectralConfig) -> BlockResult:
     omega_t = 2 * math.pi / frames * torch.tensor(times, device=device, dtype=real)
     omega_y = 2 * math.pi / height * torch.tensor(plane_rows, device=device, dtype=real)
     omega_x = 2 * math.pi / width * torch.tensor(plane_columns, device=device, dtype=real)
-    whitening = (omega_y[:, None] ** 2 + omega_x[None, :] ** 2) ** config.whiten if config.whiten else 1.0
+    whitening = (omega_y[:, None] ** 2 + omega_x[None, :] ** 2) ** config.whiten  # (Ky, Kx)
     energy = time_spectrum(plane_spectrum, times, dim=2).abs().square().sum(dim=1) * whitening  # (N, Kt, Ky, Kx)
     floor = torch.zeros(count, device=device, dtype=real)
     if config.energy_floor and not one_sided:
         still_energy = (still_spectrum.abs().square().sum(dim=(1, 2)) * whitening).sum(dim=(1, 2))
         floor = config.energy_floor * window_power(frames, device, real) * still_energy
-    translation = translation_loss(energy, (omega_t, omega_y, omega_x), frames, floor, config)
+    displacement = None
+    if config.wrap and frames > 1:
+        displacement = correlation_velocity(plane_spectrum.detach(), whitening, (height, width), (omega_y, omega_x))
+    translation = translation_loss(energy, (omega_t, omega_y, omega_x), frames, floor, config, displacement)
 
     ring_energy = soft_ring_energy(spectrum, geometry, config)  # (N, T, R)
     rotation = rotation_loss(spectrum, still_spectrum, ring_energy, geometry, config)

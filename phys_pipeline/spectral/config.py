@@ -30,6 +30,7 @@ class SpectralConfig:
     whiten: float = 1.0  # q: energies are multiplied by |omega_xy|^(2q)
     # translation
     energy_weighting: bool = True  # weights g E (the paper's theory) instead of g alone (its formula)
+    wrap: bool = True  # distances to the plane modulo one temporal period: fast motion aliases, and is coherent all the same
     normalise: bool = True  # translation loss as the unexplained fraction of the variance of omega_t
     gate_sharpness: float = 10.0  # f
     gate_threshold: float = 0.1  # tau_E, relative to the largest energy
@@ -97,6 +98,7 @@ class SpectralConfig:
             apodise=False,
             whiten=0.0,
             energy_weighting=False,
+            wrap=False,
             normalise=False,
             polar="complex",
             slope="closed_form",

@@ -35,9 +35,9 @@ def energy_weights(energy: Tensor, config: SpectralConfig) -> Tensor:
 
 
 def weighted_plane(weights: Tensor, design: Tensor, target: Tensor, ridge: float) -> Tensor:
-    """Ridge weighted least squares of ``target`` (F,) on ``design`` (F, P) for unit-sum weights (N, F); returns (N, P)."""
+    """Ridge weighted least squares of ``target`` (N, F) on ``design`` (F, P) for unit-sum weights (N, F); returns (N, P)."""
     normal = torch.einsum("nf,fi,fj->nij", weights, design, design)
-    moment = torch.einsum("nf,fi,f->ni", weights, design, target)
+    moment = (weights * target) @ design
     normal = normal + max(ridge, 1e-9) * torch.eye(design.shape[1], dtype=design.dtype, device=design.device)
     factor, failed = torch.linalg.cholesky_ex(normal)
     solution = torch.cholesky_solve(moment[..., None], factor)[..., 0]
@@ -57,8 +57,40 @@ def robust_velocity(weights: Tensor, design: Tensor, target: Tensor, start: Tens
     return solution[:, :2]
 
 
+@torch.no_grad()
+def correlation_velocity(spectrum: Tensor, whitening: Tensor, size: tuple[int, int], omega: tuple[Tensor, Tensor]) -> Tensor:
+    """Displacement between neighbouring frames at the peak of their averaged cross-correlation, (N, 2): x, y in samples.
+
+    Exact to about half a sample and, unlike the plane fit, not limited by the temporal Nyquist frequency. It reaches a quarter of
+    the patch.
+
+    Args:
+        spectrum: (N, C, T, Ky, Kx), whitening (Ky, Kx), size (height, width) of the patch, omega_y (Ky,) and omega_x (Kx,).
+    """
+    # spectrum: (N, C, T, Ky, Kx)
+    omega_y, omega_x = omega
+    cross = (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).sum(dim=(1, 2)) * whitening  # (N, Ky, Kx)
+    steps_y, steps_x = (
+        torch.arange(-(side // 2), side // 2 + 1, device=omega_y.device, dtype=omega_y.dtype) / 2 for side in size
+    )
+    rows = torch.exp(1j * steps_y[:, None] * omega_y)  # (Dy, Ky)
+    columns = torch.exp(1j * steps_x[:, None] * omega_x)  # (Dx, Kx)
+    surface = (rows @ cross @ columns.T).real  # (N, Dy, Dx)
+    reach = (steps_y[:, None] ** 2 + steps_x**2).sqrt()
+    # of two equal peaks the slower motion; a stationary patch stays at zero
+    surface = surface - 1e-6 * surface.abs().amax(dim=(1, 2), keepdim=True) * reach / reach.max().clamp_min(1)
+    best = surface.flatten(1).argmax(dim=1)
+    row, column = best // len(steps_x), best % len(steps_x)
+    return torch.stack([steps_x[column], steps_y[row]], dim=1)
+
+
 def translation_loss(
-    energy: Tensor, omega: tuple[Tensor, Tensor, Tensor], frames: int, floor: Tensor, config: SpectralConfig
+    energy: Tensor,
+    omega: tuple[Tensor, Tensor, Tensor],
+    frames: int,
+    floor: Tensor,
+    config: SpectralConfig,
+    displacement: Tensor | None = None,
 ) -> TranslationResult:
     """Weighted squared distance of the energy to its best plane.
 
@@ -67,6 +99,7 @@ def translation_loss(
         omega: omega_t (Kt,), omega_y (Ky,), omega_x (Kx,) in radians per sample.
         frames: T of the window; one temporal bin is 2 pi / T.
         floor: (N,) energy added to the denominator (eps_E times the still part's).
+        displacement: (N, 2), see :func:`correlation_velocity`: distances are unwrapped around its plane. None: as they are.
 
     Calibrated: ``sum w r^2 / (sum w (omega_t - mean)^2 + (2 pi / T)^2)``, the unexplained share of the variance of omega_t.
     Paper: ``sum g r^2 / sum g`` in units where the Nyquist frequency is 1.
@@ -75,7 +108,11 @@ def translation_loss(
     unit = 1.0 if config.normalise else math.pi
     omega_t, omega_y, omega_x = torch.meshgrid(*(axis / unit for axis in omega), indexing="ij")
     design = torch.stack([omega_x, omega_y, torch.ones_like(omega_x)], dim=-1).reshape(-1, 3)  # (F, 3)
-    target = -omega_t.reshape(-1)  # (F,)
+    aliased = -omega_t.reshape(-1)  # (F,)
+    target = aliased.expand(energy.shape[0], -1)  # (N, F)
+    if displacement is not None:
+        period = 2 * math.pi / unit
+        target = aliased + period * torch.round((displacement @ design[:, :2].T - aliased) / period)
     raw = energy_weights(energy.flatten(1), config)
     total = raw.sum(dim=1, keepdim=True)
     if config.energy_weighting:
@@ -88,8 +125,8 @@ def translation_loss(
     residual = plane @ design.T - target  # (N, F); at the optimum its own gradient vanishes (envelope theorem)
     loss = (weights * residual**2).sum(dim=1)
     if config.normalise:
-        mean = (fit_weights * target).sum(dim=1, keepdim=True)
-        variance = (fit_weights * (target - mean) ** 2).sum(dim=1)
+        mean = (fit_weights * aliased).sum(dim=1, keepdim=True)
+        variance = (fit_weights * (aliased - mean) ** 2).sum(dim=1)  # not of the unwrapped target: a false velocity must not pay
         loss = loss / (variance + (2 * math.pi / frames) ** 2)
     with torch.no_grad():
         robust = robust_velocity(fit_weights, design, target, plane.detach(), 2 * math.pi / frames / unit)

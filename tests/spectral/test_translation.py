@@ -18,12 +18,30 @@ def test_translation_is_coherent_and_its_velocity_is_found(velocity):
     assert math.hypot(float(found[0]) - velocity[0], float(found[1]) - velocity[1]) < 0.15 * math.hypot(*velocity)
 
 
+@pytest.mark.parametrize("speed", [1.0, 3.0, 5.0, 7.0])
+def test_fast_smooth_motion_is_as_coherent_as_slow_motion(speed):
+    """Above 1 / 0.3 samples a frame the kept frequencies alias; distances are taken modulo the temporal period."""
+    clip = textured_clip(velocity=(speed, -0.4 * speed), seed=8).video[None]
+    config = SpectralConfig.calibrated(patches=1)
+    wrapped = SpectralMotionLoss(config)(clip, "none")
+    assert float(wrapped.translation) < 0.35
+    assert wrapped.diagnostics["velocity"][0].tolist() == pytest.approx([speed, -0.4 * speed], rel=0.15)
+    if speed >= 5:
+        plain = SpectralMotionLoss(SpectralConfig.calibrated(patches=1, wrap=False))(clip, "none")
+        assert float(plain.translation) > float(wrapped.translation) + 0.2
+
+
+def test_unwrapping_does_not_excuse_noise():
+    noise = torch.rand(4, 3, 16, 48, 48, generator=torch.Generator().manual_seed(0))
+    assert float(SpectralMotionLoss()(noise).translation) > 0.8
+
+
 def test_plane_fit_recovers_an_exact_plane():
     generator = torch.Generator().manual_seed(1)
     design = torch.randn(50, 3, dtype=torch.float64, generator=generator)
     truth = torch.tensor([0.7, -1.2, 0.1], dtype=torch.float64)
     weights = torch.rand(4, 50, dtype=torch.float64, generator=generator)
-    fit = weighted_plane(weights / weights.sum(1, keepdim=True), design, design @ truth, ridge=0.0)
+    fit = weighted_plane(weights / weights.sum(1, keepdim=True), design, (design @ truth).expand(4, -1), ridge=0.0)
     torch.testing.assert_close(fit, truth.expand(4, 3), atol=1e-6, rtol=1e-6)
 
 

@@ -1,0 +1,47 @@
+"""`make demo` as a newcomer runs it, with fewer steps: the real launcher, the embedded model, the sample clips."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from phys_pipeline.media import probe, read_video
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run_demo(out: Path) -> subprocess.CompletedProcess[str]:
+    """The Makefile's recipe with this interpreter in place of the one of .venv."""
+    return subprocess.run(
+        ["make", "demo", f"PY={sys.executable}", "STAMP=", f"OUT={out}", "DEMO_SETTINGS=max_train_steps=2 samples_per_clip=1"],
+        cwd=ROOT, capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_demo_writes_the_comparison_the_scores_and_the_adapter_and_a_second_run_reuses_them(tmp_path):
+    out = tmp_path / "demo"
+    first = run_demo(out)
+    assert first.returncode == 0, first.stderr[-3000:]
+    table = first.stdout
+    for word in ("baseline", "physics", "translation", "rotation", "scaling", "composite", "dynamic degree"):
+        assert word in table
+    for name in ("comparison.mp4", "scores.json", "adapter"):
+        assert (out / name).exists() and str(out / name) in table
+    scores = json.loads((out / "scores.json").read_text())
+    assert set(scores["videos"]) == {"baseline", "physics"} and scores["prompt"] == "a red square moves right"
+    info = probe(out / "comparison.mp4")
+    assert info.codec == "h264" and len(read_video(out / "comparison.mp4", size=(16, 64))) == scores["videos"]["physics"]["frames"]
+    weights = out / "adapter" / "pytorch_lora_weights.safetensors"
+    made = (weights.stat().st_mtime_ns, weights.read_bytes())
+
+    second = run_demo(out)
+    assert second.returncode == 0, second.stderr[-3000:]
+    assert "already trained" in second.stderr
+    assert (weights.stat().st_mtime_ns, weights.read_bytes()) == made
+    assert second.stdout.splitlines()[-6:] == first.stdout.splitlines()[-6:]  # the same table and paths
+    assert not [path for path in out.rglob("*") if ".partial" in path.name]
