@@ -7,7 +7,7 @@ DEMO_SETTINGS ?=
 PYTEST_ARGS ?=
 PY = $(VENV)/bin/python
 STAMP = $(VENV)/.installed
-LAUNCH = $(PY) -m accelerate.commands.launch -q --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
+LAUNCH = OMP_NUM_THREADS=1 $(PY) -m accelerate.commands.launch -q --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 
 .PHONY: help demo test lint bench clean
 

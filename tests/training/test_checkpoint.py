@@ -1,0 +1,137 @@
+import json
+import logging
+
+import pytest
+import torch
+from tiny import tiny_transformer
+
+from phys_pipeline.adapters import inject_lora, save_adapter
+from phys_pipeline.errors import ConfigError
+from training.checkpoint import find_resume, list_checkpoints, load_checkpoint, save_checkpoint, step_of
+from training.config import TrainConfig
+
+
+def fresh(seed=0):
+    transformer = tiny_transformer()
+    parameters = inject_lora(transformer, rank=2, seed=seed)
+    return transformer, parameters, torch.optim.AdamW(parameters, lr=1e-2)
+
+
+def train(parameters, optimizer, steps, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        for p in parameters:
+            p.grad = torch.randn(p.shape, generator=generator)
+        optimizer.step()
+
+
+def save(config, step, transformer, optimizer):
+    def write(folder):
+        new = folder / "adapter"
+        save_adapter(transformer, new, family="hunyuan_video", base_model="tiny")
+        for file in new.iterdir():
+            file.rename(folder / file.name)
+        new.rmdir()
+
+    return save_checkpoint(config, step, write, optimizer)
+
+
+@pytest.fixture
+def config(tmp_path):
+    return TrainConfig(output_dir=str(tmp_path / "run"), rank=2, checkpoint_limit=2, max_train_steps=100)
+
+
+def test_state_comes_back_bit_for_bit(config):
+    transformer, parameters, optimizer = fresh()
+    train(parameters, optimizer, 3)
+    folder = save(config, 3, transformer, optimizer)
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "optimizer.pt", "provenance.json", "pytorch_lora_weights.safetensors", "state.json",
+    ]  # fmt: skip
+    other, others, other_optimizer = fresh(seed=1)
+    assert not torch.equal(others[0], parameters[0])
+    config.resume = "true"
+    resumed = find_resume(config)
+    assert resumed.step == 3 and resumed.folder == folder
+    load_checkpoint(resumed, other, other_optimizer)
+    assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
+    train(parameters, optimizer, 2, seed=5)
+    train(others, other_optimizer, 2, seed=5)
+    assert all(torch.equal(a, b) for a, b in zip(parameters, others, strict=True))
+
+
+def test_only_the_newest_are_kept_in_numerical_order(config, tmp_path):
+    transformer, parameters, optimizer = fresh()
+    train(parameters, optimizer, 1)
+    for step in (9, 10, 100):
+        save(config, step, transformer, optimizer)
+    assert [step_of(p) for p in list_checkpoints(config.output_dir)] == [10, 100]
+    config.checkpoint_limit = 0
+    save(config, 200, transformer, optimizer)
+    assert len(list_checkpoints(config.output_dir)) == 3
+
+
+def test_names_that_are_no_checkpoints_are_ignored(config, tmp_path):
+    root = tmp_path / "run"
+    for name in ("checkpoint-5.safetensors", "checkpoint-7", "checkpoint-x", ".checkpoint-8.abc.partial"):
+        (root / name).mkdir(parents=True)
+    (root / "checkpoint-9").write_text("a file")
+    assert list_checkpoints(root) == []  # checkpoint-7 has no state.json: not complete
+
+
+def test_a_failure_while_writing_leaves_the_older_checkpoint(config):
+    transformer, parameters, optimizer = fresh()
+    train(parameters, optimizer, 1)
+    save(config, 1, transformer, optimizer)
+
+    def interrupted(folder):
+        (folder / "half").write_text("x")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint(config, 2, interrupted, optimizer)
+    root = list_checkpoints(config.output_dir)[0].parent
+    assert [p.name for p in root.iterdir()] == ["checkpoint-1"]
+
+
+def test_which_checkpoint_is_resumed(config, tmp_path, caplog):
+    assert find_resume(config) is None
+    config.resume = "true"
+    assert find_resume(config) is None  # nothing yet: the same command can start and continue a run
+    transformer, parameters, optimizer = fresh()
+    train(parameters, optimizer, 1)
+    first = save(config, 1, transformer, optimizer)
+    save(config, 2, transformer, optimizer)
+    assert find_resume(config).step == 2
+    config.resume = str(first)
+    assert find_resume(config).step == 1
+    config.learning_rate = 5.0
+    with caplog.at_level(logging.WARNING):
+        find_resume(config)
+    assert "learning_rate 0.0001 -> 5.0" in caplog.text
+    config.rank = 4
+    with pytest.raises(ConfigError, match="rank=2 and this run rank=4"):
+        find_resume(config)
+    config.resume = str(tmp_path)
+    with pytest.raises(ConfigError, match="no complete checkpoint"):
+        find_resume(config)
+    (first / "state.json").write_text(json.dumps({"step": "x"}))
+    config.resume = str(first)
+    with pytest.raises(ConfigError, match="no complete checkpoint"):
+        find_resume(config)
+
+
+def test_another_models_checkpoint_is_refused(config):
+    transformer, parameters, optimizer = fresh()
+    train(parameters, optimizer, 1)
+    save(config, 1, transformer, optimizer)
+    config.resume = "true"
+    larger = tiny_transformer(num_layers=2)
+    others = inject_lora(larger, rank=2)
+    with pytest.raises(ConfigError, match="another base model"):
+        load_checkpoint(find_resume(config), larger, torch.optim.AdamW(others))
+    smaller = tiny_transformer()
+    regex = r"transformer_blocks\.\d+\.attn\.to_q"
+    others = inject_lora(smaller, rank=2, regex=regex)
+    with pytest.raises(ConfigError, match="no place in this model"):
+        load_checkpoint(find_resume(config), smaller, torch.optim.AdamW(others))

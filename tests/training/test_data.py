@@ -1,0 +1,186 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from phys_pipeline.errors import DataError
+from phys_pipeline.media import Video, write_video
+from training.config import TrainConfig
+from training.data import (
+    SkipClip,
+    crop_and_resize,
+    file_digest,
+    find_clips,
+    read_windows,
+    resample_indices,
+    unevenness,
+    window_starts,
+)
+
+
+def flicker(frames, fps, hertz, size=32):
+    """A clip whose brightness swings `hertz` times a second."""
+    level = 128 + 100 * np.sin(2 * np.pi * hertz * np.arange(frames) / fps)
+    return Video.from_frames(np.broadcast_to(level[:, None, None, None], (frames, size, size, 3)).astype(np.uint8), fps)
+
+
+def write_clip(folder, name, frames=16, fps=8, hertz=1.0, caption="a grey square flickers"):
+    folder.mkdir(parents=True, exist_ok=True)
+    write_video(folder / name, flicker(frames, fps, hertz))
+    if caption is not None:
+        (folder / name).with_suffix(".txt").write_text(caption, encoding="utf-8")
+    return folder / name
+
+
+def config(folder, **settings):
+    return TrainConfig(**{"data": str(folder), "frames": 8, "height": 16, "width": 16, "fps": 8.0, **settings})
+
+
+def test_clips_are_found_with_their_captions(tmp_path):
+    write_clip(tmp_path, "b.mp4", caption="\ufeff  two\nlines  of text \n")
+    write_clip(tmp_path / "sub", "a.mp4")
+    (tmp_path / "notes.md").write_text("not a clip")
+    Image.new("RGB", (8, 8)).save(tmp_path / "thumbnail.png")  # needs no caption
+    clips, skipped = find_clips(config(tmp_path))
+    assert [(c.name, c.caption) for c in clips] == [("b.mp4", "two lines of text"), ("sub/a.mp4", "a grey square flickers")]
+    assert clips[0].digest == file_digest(tmp_path / "b.mp4")
+    assert [s.name for s in skipped] == ["thumbnail.png"] and "still picture" in skipped[0].reason
+
+
+def test_missing_captions_are_all_named_in_one_line(tmp_path):
+    write_clip(tmp_path, "a.mp4", caption=None)
+    write_clip(tmp_path, "b.mp4", caption=" \n")
+    write_clip(tmp_path, "c.mp4")
+    with pytest.raises(DataError) as caught:
+        find_clips(config(tmp_path))
+    message = str(caught.value)
+    assert "a.mp4 (write a.txt)" in message and "b.mp4 (write b.txt)" in message
+    assert "c.mp4" not in message and "\n" not in message
+    clips, skipped = find_clips(config(tmp_path, missing_captions="skip"))
+    assert [c.name for c in clips] == ["c.mp4"] and [s.name for s in skipped] == ["a.mp4", "b.mp4"]
+
+
+def test_bad_folder_and_bad_caption(tmp_path):
+    with pytest.raises(DataError, match="no such folder"):
+        find_clips(config(tmp_path / "nowhere"))
+    write_clip(tmp_path, "a.mp4")
+    (tmp_path / "a.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match="not UTF-8"):
+        find_clips(config(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("frames", "fps", "target", "count"), [(101, 24, 8, 33), (16, 8, 8, 16), (48, 24, 8, 16), (47, 24, 8, 15)]
+)
+def test_frame_count_after_resampling(frames, fps, target, count):
+    assert len(resample_indices(flicker(frames, fps, 1, size=4), target)) == count
+
+
+@pytest.mark.parametrize("source_fps", [24, 30, 12, 15.3])
+def test_motion_keeps_its_speed(source_fps):
+    """2 Hz in the file is 2 Hz after resampling."""
+    video = flicker(math.ceil(4 * source_fps), source_fps, 2.0, size=4)
+    indices = resample_indices(video, 8.0)[:32]
+    signal = video.frames[indices, 0, 0, 0].astype(float)
+    spectrum = np.abs(np.fft.rfft(signal - signal.mean()))
+    assert np.argmax(spectrum) == 8  # cycles in 32 frames = 4 s
+    assert np.abs(video.timestamps[indices] - np.arange(32) / 8).max() <= 0.5 / source_fps + 1e-9
+
+
+def test_variable_rate_uses_timestamps():
+    times = np.array([0.0, 0.1, 0.2, 0.9, 1.0, 1.1])
+    video = Video(np.zeros((6, 2, 2, 3), np.uint8), times, 6 / 1.2)
+    assert resample_indices(video, 10.0)[:12].tolist() == [0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 5]
+
+
+def test_nearly_equal_rate_is_taken_frame_by_frame():
+    video = flicker(50, 25, 1, size=4)
+    assert resample_indices(video, 24.0).tolist() == list(range(50))
+    assert len(resample_indices(video, 20.0)) == 40
+
+
+def test_unevenness_tells_judder_from_even_steps():
+    twelve, thirty = flicker(36, 12, 1, size=2), flicker(90, 30, 1, size=2)
+    assert unevenness(twelve, resample_indices(twelve, 8.0), 8.0) > 0.25
+    assert unevenness(thirty, resample_indices(thirty, 7.5), 7.5) < 0.01
+
+
+def test_window_starts():
+    assert window_starts(20, 8, "head", 4, 4) == [0]
+    assert window_starts(20, 8, "middle", 4, 4) == [6]
+    assert window_starts(20, 8, "uniform", 4, 4) == [0, 4, 8, 12]
+    assert window_starts(20, 8, "uniform", 1, 4) == [6]
+    assert window_starts(9, 8, "uniform", 4, 4) == [0, 1]
+    assert window_starts(20, 8, "sliding", 4, 5) == [0, 5, 10]
+    assert window_starts(7, 8, "sliding", 4, 5) == []
+
+
+def test_centre_is_kept_and_fine_detail_does_not_alias():
+    frames = np.zeros((2, 40, 80, 3), np.uint8)
+    frames[:, :, 20:60] = 200  # the central square
+    assert torch.allclose(crop_and_resize(frames, 20, 20), torch.full((3, 2, 20, 20), 200 / 255), atol=1e-6)
+    stripes = np.zeros((1, 64, 64, 3), np.uint8)
+    stripes[:, :, ::3] = 255
+    assert crop_and_resize(stripes, 16, 16)[..., 2:-2].std() < 0.05  # 0.2 without antialiasing
+    assert crop_and_resize(np.zeros((3, 10, 31, 3), np.uint8), 16, 24).shape == (3, 3, 16, 24)
+
+
+def windows(path, **settings):
+    clips, _ = find_clips(config(path.parent, **settings))
+    return read_windows(next(c for c in clips if c.path == path), config(path.parent, **settings))
+
+
+def test_windows_of_a_clip(tmp_path):
+    path = write_clip(tmp_path, "a.mp4", frames=72, fps=24, hertz=1.0)
+    for how, count in (("head", 1), ("middle", 1), ("uniform", 4), ("sliding", 5)):
+        found = windows(path, frame_extraction=how)
+        assert [tuple(w.shape) for w in found] == [(3, 8, 16, 16)] * count
+        assert all(w.dtype == torch.float32 and w.min() >= 0 and w.max() <= 1 for w in found)
+    head = windows(path, frame_extraction="head")[0][0, :, 8, 8]
+    expected = (128 + 100 * torch.sin(2 * torch.pi * torch.arange(8) / 8)) / 255
+    assert (head - expected).abs().max() < 0.05  # a full cycle in one second
+
+
+def test_large_frames_are_reduced_while_decoding_to_the_same_picture(tmp_path):
+    ramp = np.linspace(0, 255, 256).astype(np.uint8)
+    frames = np.broadcast_to(ramp[None, None, :, None], (8, 192, 256, 3)).copy()
+    write_video(tmp_path / "a.mp4", Video.from_frames(frames, 8.0))
+    (tmp_path / "a.txt").write_text("a ramp")
+    small = windows(tmp_path / "a.mp4")[0]
+    assert (small - crop_and_resize(frames, 16, 16)).abs().max() < 0.03
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "reason"),
+    [
+        (lambda d: write_clip(d, "a.mp4", frames=7), {}, "too short: 7 frames at 8 fps, needs 8"),
+        (lambda d: write_clip(d, "a.mp4", frames=16, fps=4), {}, "frames would repeat"),
+        (lambda d: write_clip(d, "a.mp4").write_bytes(b"nonsense"), {}, "unreadable"),
+        (lambda d: Image.new("RGB", (32, 32)).save(d / "a.webp") or (d / "a.txt").write_text("x"), {}, "still picture"),
+    ],
+)
+def test_reasons_for_skipping(tmp_path, make, settings, reason):
+    make(tmp_path)
+    with pytest.raises(SkipClip, match=reason):
+        windows(next(p for p in tmp_path.iterdir() if p.suffix != ".txt"), **settings)
+
+
+def test_long_windows_are_read_whole_whatever_the_reading_limit(tmp_path):
+    path = write_clip(tmp_path, "a.mp4", frames=24, fps=8)
+    assert len(windows(path, frames=20, max_clip_seconds=1.0)) == 1
+    assert len(windows(path, frames=4, frame_extraction="sliding", window_stride=1, max_clip_seconds=1.0)) == 5
+
+
+def test_repeated_frames_can_be_allowed(tmp_path):
+    path = write_clip(tmp_path, "a.mp4", frames=16, fps=4)
+    assert len(windows(path, repeated_frames="allow")) == 1
+
+
+def test_pictures_train_with_one_frame(tmp_path):
+    Image.new("RGB", (48, 32), (255, 0, 0)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("red")
+    found = windows(tmp_path / "a.png", frames=1, motion_weight=0)
+    assert len(found) == 1 and found[0].shape == (3, 1, 16, 16)
+    assert torch.allclose(found[0][:, 0, 8, 8], torch.tensor([1.0, 0.0, 0.0]))

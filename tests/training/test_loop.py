@@ -1,0 +1,286 @@
+import itertools
+import json
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny import save_tiny
+
+from phys_pipeline.errors import ConfigError, ModelError
+from phys_pipeline.families import get_family
+from phys_pipeline.media import Video, write_video
+from training.config import TrainConfig
+from training.loop import clear_output, generator, learning_rate, noise_levels, sample_order, start_accelerator, train
+from training.tracking import FreezingAlarm
+
+ADAPTER = "pytorch_lora_weights.safetensors"
+
+
+@pytest.fixture(autouse=True)
+def fresh_accelerate_state(monkeypatch):
+    """accelerate keeps its precision for the life of a process; here many runs share one. On the CPU, for equal bits."""
+    from accelerate.state import AcceleratorState
+
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    yield
+    AcceleratorState._reset_state(True)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    """A tiny random pipeline on disk, two clips, and a cache that all runs of this module share."""
+    root = tmp_path_factory.mktemp("base")
+    save_tiny(root / "model")
+    (root / "clips").mkdir()
+    for i in range(3):
+        frames = torch.rand(3, 13, 16, 16, generator=torch.Generator().manual_seed(i))
+        write_video(root / "clips" / f"{i}.mp4", Video.from_tensor(frames, 8.0))
+        (root / "clips" / f"{i}.txt").write_text(f"clip number {i}")
+    return root
+
+
+def settings(base, output, **changes):
+    values = {
+        "model": str(base / "model"), "data": str(base / "clips"), "cache_dir": str(base / "cache"), "output_dir": str(output),
+        "frames": 5, "height": 16, "width": 16, "rank": 2, "precision": "fp32", "shift": 1.0, "learning_rate": 1e-2,
+        "lr_warmup_steps": 2, "train_batch_size": 2, "max_train_steps": 10, "checkpoint_every": 5, "seed": 3,
+    }  # fmt: skip
+    return TrainConfig(**{**values, **changes})
+
+
+def records(output):
+    return [json.loads(line) for line in (Path(output) / "log.jsonl").read_text().splitlines()]
+
+
+def weights(output):
+    return load_file(Path(output) / ADAPTER)
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def trainer_of(config):
+    from training.cache import prepare_dataset
+    from training.loop import DTYPES, Trainer
+    from training.objective import spectral_config
+
+    accelerator = start_accelerator(config)
+    family = get_family(config.family)
+    dataset, vae = prepare_dataset(config, family, device=accelerator.device, text_dtype=DTYPES[config.precision])
+    return Trainer(config, accelerator, family, dataset, vae, spectral_config(config))
+
+
+def test_ten_steps_equal_five_and_resume_and_five(base, tmp_path):
+    changes = {"caption_dropout": 0.0, "motion_weight": 0.5, "sigma_max": 1.0}
+    train(settings(base, tmp_path / "straight", **changes), progress=False)
+    assert (tmp_path / "straight" / "checkpoint-5" / ADAPTER).is_file()
+    half = settings(base, tmp_path / "resumed", resume=str(tmp_path / "straight" / "checkpoint-5"), **changes)
+    train(half, progress=False)
+    assert equal(weights(tmp_path / "straight"), weights(tmp_path / "resumed"))
+    assert not equal(weights(tmp_path / "straight"), weights(tmp_path / "straight" / "checkpoint-5"))
+    timeless = [{k: v for k, v in r.items() if k != "seconds"} for r in records(tmp_path / "straight")]
+    assert [r["step"] for r in timeless] == list(range(1, 11))
+    assert [{k: v for k, v in r.items() if k != "seconds"} for r in records(tmp_path / "resumed")] == timeless[5:]
+    assert (tmp_path / "straight" / ADAPTER).read_bytes() == (tmp_path / "resumed" / ADAPTER).read_bytes()
+
+
+def test_output_folder_and_provenance(base, tmp_path):
+    changes = {"max_train_steps": 2, "checkpoint_every": 1, "motion_weight": 0.3, "gradient_ratio_every": 1, "sigma_max": 1.0}
+    path = train(settings(base, tmp_path / "run", **changes), progress=False)
+    assert path == tmp_path / "run" / ADAPTER
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
+        "checkpoint-1", "config.yaml", "log.jsonl", "provenance.json", ADAPTER, "tensorboard",
+    ]  # fmt: skip
+    about = json.loads((tmp_path / "run" / "provenance.json").read_text())
+    assert [c["caption"] for c in about["clips"]] == ["clip number 0", "clip number 1", "clip number 2"]
+    assert about["config"]["motion_weight"] == 0.3 and about["revision"] and about["motion_preset"] == "calibrated"
+    assert about["trainable_parameters"] == sum(t.numel() for t in weights(tmp_path / "run").values())
+    first = records(tmp_path / "run")[0]
+    assert first["motion_share"] == 1.0 and first["motion"] >= 0 and first["motion_energy_ratio"] > 0
+    assert first["gradient_norm"] > 0 and first["gradient_ratio"] is not None
+    assert any((tmp_path / "run" / "tensorboard").iterdir())
+
+
+def test_weight_zero_is_the_plain_denoising_run(base, tmp_path, caplog):
+    with caplog.at_level(logging.INFO):
+        train(settings(base, tmp_path / "a", max_train_steps=2, motion_weight=0), progress=False)
+    train(settings(base, tmp_path / "b", max_train_steps=2, motion_weight=2.0, sigma_max=1.0), progress=False)
+    plain, moved = records(tmp_path / "a"), records(tmp_path / "b")
+    assert plain[0]["motion"] is None and plain[0]["motion_share"] == 0 and "denoising loss alone" in caplog.text
+    assert plain[0]["denoising"] == moved[0]["denoising"]  # same clips, noise and sigma
+    assert plain[1]["denoising"] != moved[1]["denoising"]
+
+
+def test_a_batch_is_the_mean_of_its_samples(base, tmp_path):
+    """So accumulation and several processes train like one large batch: same clips, noise and sigma in the same places."""
+    trainer = trainer_of(settings(base, tmp_path / "run", motion_weight=0.5, sigma_max=1.0))
+    sigma = torch.tensor([0.3, 0.6])
+
+    def loss_and_gradient(places):
+        total = trainer.losses(0, places, sigma[places.start : places.stop])[0].total
+        return total.item(), torch.cat([g.flatten() for g in torch.autograd.grad(total, trainer.parameters)])
+
+    (both, gradient), (first, g1), (second, g2) = map(loss_and_gradient, (range(0, 2), range(0, 1), range(1, 2)))
+    assert both == pytest.approx((first + second) / 2, rel=1e-5)
+    assert torch.allclose(gradient, (g1 + g2) / 2, atol=1e-4 * gradient.abs().max())
+
+
+def test_accumulation_sees_the_same_samples_as_a_large_batch(base, tmp_path):
+    train(settings(base, tmp_path / "large", max_train_steps=1, motion_weight=0.5, sigma_max=1.0), progress=False)
+    split = {"train_batch_size": 1, "gradient_accumulation_steps": 2, "max_train_steps": 1}
+    train(settings(base, tmp_path / "small", motion_weight=0.5, sigma_max=1.0, **split), progress=False)
+    large, small = records(tmp_path / "large")[0], records(tmp_path / "small")[0]
+    for key in ("denoising", "motion", "motion_share", "gradient_norm", "sigma_mean"):
+        assert large[key] == pytest.approx(small[key], rel=1e-4), key
+
+
+def test_adapter_is_float32_on_a_bfloat16_base_and_moves_with_a_tiny_rate(base, tmp_path):
+    trainer = trainer_of(settings(base, tmp_path / "run", precision="bf16", learning_rate=1e-6, gradient_checkpointing=True))
+    assert {p.dtype for p in trainer.parameters} == {torch.float32}
+    assert {p.dtype for p in trainer.bare_model.parameters() if not p.requires_grad} == {torch.bfloat16}
+    before = [p.detach().clone() for p in trainer.parameters]
+    for step in range(3):
+        trainer.step(step)
+    moved = [not torch.equal(a, b) for a, b in zip(before, trainer.parameters, strict=True)]
+    assert all(moved)
+    names = [n for n, p in trainer.bare_model.named_parameters() if p.requires_grad]
+    assert names and all(n.startswith(("transformer_blocks.", "single_transformer_blocks.")) and "lora_" in n for n in names)
+
+
+def test_model_is_told_guidance_times_thousand_and_the_sigma_that_made_the_noise(base, tmp_path):
+    trainer = trainer_of(settings(base, tmp_path / "run", guidance=4.5, motion_weight=0))
+    seen = {}
+    trainer.bare_model.register_forward_pre_hook(lambda _, __, kwargs: seen.update(kwargs), with_kwargs=True)
+    sigma = torch.tensor([0.25, 0.98733])
+    trainer.losses(0, range(0, 2), sigma)
+    assert seen["guidance"].tolist() == [4500.0, 4500.0]
+    assert torch.equal(seen["timestep"], sigma * 1000)
+    x0 = torch.stack([trainer.dataset.clean(i) for i in sample_order(3, 3, 0, 2)])
+    noise = torch.stack([torch.randn(x0.shape[1:], generator=generator(3, "noise", 0, p)) for p in range(2)])
+    s = sigma.view(-1, 1, 1, 1, 1)
+    assert torch.allclose(seen["hidden_states"], (1 - s) * x0 + s * noise, atol=1e-6)
+
+
+def test_caption_dropout_uses_the_encoded_empty_caption(base, tmp_path):
+    with pytest.raises(ModelError, match="caption_dropout=0"):  # this model makes no token of an empty caption
+        trainer_of(settings(base, tmp_path / "run", caption_dropout=0.5, cache_dir=str(tmp_path / "cache")))
+    save_tiny(tmp_path / "model", prompt_template={"template": "a video: {}", "crop_start": 0})
+    model = str(tmp_path / "model")
+    trainer = trainer_of(settings(base, tmp_path / "run", caption_dropout=0.5, model=model, cache_dir=str(tmp_path / "cache")))
+    empty = trainer.dataset.conditioning(0, drop=True)
+    assert empty["prompt_attention_mask"].sum() > 0
+    seen = []
+    trainer.bare_model.register_forward_pre_hook(
+        lambda _, __, kwargs: seen.append(kwargs["encoder_hidden_states"].detach()), with_kwargs=True
+    )
+    for step in range(8):
+        trainer.losses(step, range(0, 2), torch.tensor([0.5, 0.5]))
+    dropped = [torch.equal(row, empty["prompt_embeds"]) for rows in seen for row in rows]
+    assert 3 <= sum(dropped) <= 13
+
+
+def test_latent_space_motion_term(base, tmp_path):
+    trainer = trainer_of(settings(base, tmp_path / "run", motion_space="latent", sigma_max=1.0, frames=13))
+    assert trainer.motion.decode is None and trainer.motion.drop_first  # 13 frames become 4 latent frames
+    record = trainer.step(0)
+    assert record["motion"] is not None and record["motion_share"] == 1.0
+    with pytest.raises(ConfigError, match="leaves 1 of 5 frames, too few"):
+        trainer_of(settings(base, tmp_path / "run", motion_space="latent"))
+
+
+def test_not_finite_loss_names_step_and_clips(base, tmp_path):
+    with pytest.raises(ModelError, match=r"step \d+: the loss is not finite on \d\.mp4, \d\.mp4") as caught:
+        extreme = {"learning_rate": 1e30, "max_grad_norm": 1e30, "lr_warmup_steps": 0, "motion_weight": 0}
+        train(settings(base, tmp_path / "run", **extreme), progress=False)
+    assert "\n" not in str(caught.value) and not (tmp_path / "run" / ADAPTER).exists()
+
+
+def test_sizes_the_model_cannot_take_are_refused(base, tmp_path):
+    with pytest.raises(ConfigError, match="use 5 or 9"):
+        train(settings(base, tmp_path / "run", frames=6), progress=False)
+    with pytest.raises(ConfigError, match="multiple of 16"):
+        train(settings(base, tmp_path / "run", height=24), progress=False)
+
+
+def test_half_precision_on_a_cpu_and_wrong_process_counts_are_refused(tmp_path, monkeypatch):
+    for key in ("precision", "vae_precision"):
+        with pytest.raises(ConfigError, match=f"{key}=fp16 .*use bf16 or fp32"):
+            start_accelerator(TrainConfig(**{key: "fp16"}))
+    with pytest.raises(ConfigError, match="2 processes were asked for, accelerate runs 1"):
+        start_accelerator(TrainConfig(num_processes=2))
+    monkeypatch.setenv("WORLD_SIZE", "2")  # what a launcher sets where accelerate then finds itself alone
+    with pytest.raises(ConfigError, match="2 processes were asked for, accelerate runs 1"):
+        start_accelerator(TrainConfig())
+
+
+def test_a_finished_run_is_not_trained_again_unless_something_changed(base, tmp_path, caplog):
+    """With resume=true the same settings, clips, captions and base model give the adapter that is there."""
+    once = settings(base, tmp_path / "run", max_train_steps=2, motion_weight=0.0, resume="true")
+    path = train(once, progress=False)
+    made = path.stat().st_mtime_ns
+    with caplog.at_level(logging.INFO):
+        assert train(once, progress=False) == path
+    assert path.stat().st_mtime_ns == made and "already trained" in caplog.text
+    longer = settings(base, tmp_path / "run", max_train_steps=3, motion_weight=0.0, resume="true")
+    assert train(longer, progress=False) == path
+    assert path.stat().st_mtime_ns != made and records(tmp_path / "run")[-1]["step"] == 3
+
+
+def test_a_fresh_run_never_destroys_an_unfinished_one(tmp_path):
+    config = TrainConfig(output_dir=str(tmp_path))
+    (tmp_path / "checkpoint-5").mkdir()
+    (tmp_path / "checkpoint-5" / "state.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"checkpoint-5 of an unfinished run: resume=true"):
+        clear_output(config)
+    assert (tmp_path / "checkpoint-5").is_dir()
+    (tmp_path / "provenance.json").write_text("{}")  # written last: the run is finished
+    clear_output(config)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_sample_once_per_epoch_in_an_order_that_needs_no_state():
+    order = sample_order(7, 1, 0, 21)
+    assert [sorted(order[i : i + 7]) for i in (0, 7, 14)] == [list(range(7))] * 3
+    assert order[:7] != order[7:14]
+    assert order == [sample_order(7, 1, i, 1)[0] for i in range(21)]
+    assert order != sample_order(7, 2, 0, 21)
+
+
+def test_noise_levels_are_stratified_over_steps_and_shifted_once():
+    path = get_family("hunyuan_video").path
+    config = TrainConfig()
+    for batch in (1, 2, 3, 32):
+        levels = torch.cat([noise_levels(path, config, 1.0, step, batch) for step in range(-(-16 // batch))])
+        counts = torch.histc(levels, bins=len(levels), min=0, max=1)
+        assert levels.dtype == torch.float32 and counts.max() <= 2 and (counts == 1).float().mean() > 0.9  # an edge may round
+    levels = torch.cat([noise_levels(path, config, 7.0, step, 2) for step in range(2000)])
+    u = torch.tensor([0.1, 0.25, 0.5, 0.75])
+    assert torch.allclose(levels.quantile(u), 7 * u / (1 + 6 * u), atol=0.01)
+
+
+def test_learning_rate_schedule():
+    config = TrainConfig(learning_rate=2.0, lr_warmup_steps=3, max_train_steps=103)
+    rates = [learning_rate(config, s) for s in range(104)]
+    assert rates[:4] == [0.5, 1.0, 1.5, 2.0] and rates[53] == pytest.approx(1.0) and rates[103] == pytest.approx(0.0)
+    assert all(a >= b for a, b in itertools.pairwise(rates[3:]))
+    assert all(r > 0 for r in rates[:103])
+    assert learning_rate(TrainConfig(learning_rate=2.0, lr_warmup_steps=50, max_train_steps=2), 1) > 0
+
+
+def test_generators_depend_on_their_purpose():
+    purposes = [(0, "noise", 1, 0), (0, "noise", 0, 1), (1, "noise", 1, 0), (0, "drop", 1, 0)]
+    draws = {torch.rand(1, generator=generator(*p)).item() for p in purposes}
+    assert len(draws) == 4
+    assert torch.equal(torch.rand(3, generator=generator(0, "a")), torch.rand(3, generator=generator(0, "a")))
+
+
+def test_freezing_alarm_rings_once(caplog):
+    alarm = FreezingAlarm()
+    with caplog.at_level(logging.WARNING):
+        rung = [alarm.update(step, ratio) for step, ratio in enumerate([0.8] * 20 + [None] * 5 + [0.7] * 20 + [0.1] * 40)]
+    assert sum(rung) == 1 and not any(rung[:45]) and "motion_weight" in caplog.text
+    steady = FreezingAlarm()
+    assert not any(steady.update(step, 0.8) for step in range(100))

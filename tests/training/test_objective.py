@@ -1,0 +1,185 @@
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from phys_pipeline.errors import ConfigError
+from phys_pipeline.noise_path import RectifiedFlow
+from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
+from training.config import TrainConfig
+from training.objective import (
+    MotionTerm,
+    gradient_norm_ratio,
+    motion_energy,
+    share_below,
+    sigma_weight,
+    spectral_config,
+    training_losses,
+)
+
+PATH = RectifiedFlow()
+LOSS = SpectralMotionLoss()
+
+
+def moving(batch=2, frames=8, size=16, seed=0, jitter=0.0):
+    """Blobs that travel to the right, with `jitter` pixels of random displacement per frame."""
+    generator = torch.Generator().manual_seed(seed)
+    grid = torch.arange(size).float()
+    shift = torch.arange(frames).float() + jitter * torch.randn(batch, frames, generator=generator)
+    x = 4 + shift[:, None, :, None, None]
+    blob = torch.exp(-((grid[None, None, None, None] - x) ** 2 + (grid[None, None, None, :, None] - size / 2) ** 2) / 8)
+    return blob.expand(batch, 3, frames, size, size).contiguous()
+
+
+def test_sigma_weight_is_one_on_clean_zero_above_and_smooth():
+    sigma = torch.linspace(0, 1, 1001)
+    weight = sigma_weight(sigma, 0.7)
+    assert weight[0] == 1 and weight[sigma >= 0.7].abs().max() < 1e-9
+    assert (weight.diff() <= 0).all()
+    slope = weight.diff() / sigma.diff()
+    assert slope[0].abs() < 0.02 and slope[699].abs() < 0.02 and slope.diff().abs().max() < 0.02  # no kink
+
+
+def test_share_below_matches_draws():
+    config = TrainConfig(sigma_max=0.5)
+    for law, shift in (("stratified", 7.0), ("logit_normal", 3.0), ("uniform", 1.0)):
+        config.sigma_law = law
+        drawn = PATH.sample(20000, torch.Generator().manual_seed(0), law=law, shift=shift)
+        assert (drawn < 0.5).float().mean().item() == pytest.approx(share_below(config, shift), abs=0.01)
+
+
+def test_motion_energy_of_a_still_clip_is_zero():
+    assert motion_energy(torch.rand(2, 3, 1, 4, 4).expand(2, 3, 5, 4, 4)).abs().max() < 1e-12
+    x = torch.rand(2, 3, 5, 4, 4)
+    assert torch.allclose(motion_energy(3 * x + 1), 9 * motion_energy(x), rtol=1e-4)
+
+
+def test_denoising_loss_is_the_velocity_error_and_ignores_the_motion_term():
+    x0, noise, sigma = moving(), torch.randn(2, 3, 8, 16, 16), torch.tensor([0.2, 0.9])
+    wrong = torch.randn_like(x0)
+    seen = {}
+
+    def predict(x_t, s):
+        seen.update(x_t=x_t, sigma=s)
+        return noise - x0 + wrong
+
+    plain = training_losses(predict, PATH, x0, noise, sigma, None, 0.0)
+    assert torch.allclose(plain.denoising, wrong.square().mean()) and plain.total is plain.denoising and plain.motion is None
+    assert torch.equal(seen["sigma"], sigma)
+    assert torch.allclose(seen["x_t"][1], 0.1 * x0[1] + 0.9 * noise[1], atol=1e-6)
+    both = training_losses(predict, PATH, x0, noise, sigma, MotionTerm(LOSS, 0.7), 0.5)
+    assert torch.equal(both.denoising, plain.denoising)
+    assert torch.allclose(both.total, both.denoising + 0.5 * both.motion.loss)
+
+
+def test_weight_zero_makes_no_spectral_call():
+    def explode(*_):
+        raise AssertionError("the motion term was called")
+
+    x0 = moving()
+    training_losses(lambda x, s: x, PATH, x0, torch.randn_like(x0), torch.tensor([0.1, 0.1]), explode, 0.0)
+
+
+def test_motion_term_sees_exactly_the_clean_clip_under_a_perfect_prediction():
+    x0, noise, sigma = moving(jitter=1.0), torch.randn(2, 3, 8, 16, 16), torch.tensor([0.3, 0.6])
+    result = training_losses(lambda x, s: noise - x0, PATH, x0, noise, sigma, MotionTerm(LOSS, 0.7), 1.0).motion
+    expected = LOSS(x0, reduction="none").loss
+    assert torch.allclose(result.values, expected, atol=1e-4)
+    assert torch.allclose(result.loss, (sigma_weight(sigma, 0.7) * expected).mean(), atol=1e-4)
+    assert torch.allclose(result.energy_ratio, torch.ones(2), atol=1e-3)
+    excess = MotionTerm(LOSS, 0.7, excess=True)(x0, x0, sigma)
+    assert excess.loss == 0 and (excess.values == 0).all()
+
+
+def test_noisy_samples_carry_no_motion_term_and_are_not_decoded():
+    decoded = []
+
+    def decode(latents):
+        decoded.append(len(latents))
+        return latents
+
+    x0 = moving(batch=3, jitter=1.0)
+    term = MotionTerm(LOSS, 0.7, decode=decode)
+    result = term(x0, x0, torch.tensor([0.8, 0.1, 0.7]))
+    assert decoded == [1] and len(result.values) == 1 and result.skipped == 0
+    assert result.loss > 0 and torch.allclose(result.loss, sigma_weight(torch.tensor(0.1), 0.7) * result.values[0] / 3)
+    nothing = term(x0, x0, torch.tensor([0.8, 0.9, 1.0]))
+    assert nothing.loss == 0 and len(nothing.values) == 0 and decoded == [1]
+
+
+def test_jittered_prediction_costs_more_than_a_coherent_one():
+    sigma = torch.tensor([0.1, 0.1])
+    term = MotionTerm(LOSS, 0.7, excess=True)
+    clean = moving(frames=12)
+    assert term(moving(frames=12, jitter=2.0), clean, sigma).loss > term(clean, clean, sigma).loss + 0.01
+
+
+def test_gradient_reaches_the_prediction_through_the_decoder():
+    x0 = moving(jitter=1.0)
+    scale = nn.Parameter(torch.tensor(1.0))
+    mix = nn.Conv3d(3, 3, 1)
+
+    def decode(latents):
+        return mix(latents)
+
+    hat = x0 * scale + 0.1 * torch.randn_like(x0) * (1 - scale)
+    MotionTerm(LOSS, 0.7, decode=decode)(hat, x0, torch.tensor([0.1, 0.2])).loss.backward()
+    assert scale.grad is not None and torch.isfinite(scale.grad) and scale.grad != 0
+
+
+def test_first_latent_frame_is_left_out_only_when_time_is_compressed():
+    x0 = moving(frames=9)
+    disturbed = x0.clone()
+    disturbed[:, :, 0] = torch.randn_like(disturbed[:, :, 0])
+    sigma = torch.tensor([0.1, 0.1])
+    drop, keep = MotionTerm(LOSS, 0.7, drop_first=True), MotionTerm(LOSS, 0.7)
+    assert torch.allclose(drop(disturbed, x0, sigma).values, drop(x0, x0, sigma).values)
+    assert not torch.allclose(keep(disturbed, x0, sigma).values, keep(x0, x0, sigma).values)
+
+
+def test_bad_samples_are_skipped_counted_and_leave_gradients_finite():
+    x0, sigma = moving(batch=3), torch.tensor([0.1, 0.1, 0.1])
+    hat = moving(batch=3, jitter=1.0).requires_grad_()
+    poison = torch.ones(3, 1, 1, 1, 1)
+    poison[1] = math.inf
+    result = MotionTerm(LOSS, 0.7)(hat * poison, x0, sigma)
+    assert result.skipped == 1 and len(result.values) == 2 and torch.isfinite(result.loss)
+    result.loss.backward()
+    assert torch.isfinite(hat.grad[[0, 2]]).all()
+
+    def decode(latents):  # a decoder that overflows on one sample
+        return torch.where((latents.mean(dim=(1, 2, 3, 4), keepdim=True) == latents[:1].mean()), latents, latents * math.inf)
+
+    result = MotionTerm(LOSS, 0.7, decode=decode)(hat.detach(), x0, sigma)
+    assert result.skipped == 2 and len(result.values) == 1
+
+
+def test_motion_term_is_float32_under_autocast():
+    x0, sigma = moving(jitter=1.0), torch.tensor([0.2, 0.2])
+    expected = MotionTerm(LOSS, 0.7)(x0, x0, sigma).values
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = MotionTerm(LOSS, 0.7)(x0, x0, sigma)
+    assert inside.values.dtype == torch.float32 and torch.equal(inside.values, expected)
+
+
+def test_gradient_ratio_is_measured_without_touching_gradients():
+    x0, noise, sigma = moving(jitter=1.0), torch.randn(2, 3, 8, 16, 16), torch.tensor([0.2, 0.3])
+    weight = nn.Parameter(torch.tensor(0.9))
+    losses = training_losses(lambda x, s: weight * (noise - x0), PATH, x0, noise, sigma, MotionTerm(LOSS, 0.7), 0.5)
+    ratio = gradient_norm_ratio(losses, 0.5, [weight])
+    assert weight.grad is None
+    (denoising,) = torch.autograd.grad(losses.denoising, [weight], retain_graph=True)
+    (motion,) = torch.autograd.grad(losses.motion.loss, [weight], retain_graph=True)
+    assert ratio == pytest.approx(0.5 * abs(motion.item()) / abs(denoising.item()), rel=1e-4) and ratio > 0
+    high = training_losses(lambda x, s: weight * x, PATH, x0, noise, torch.tensor([0.9, 0.9]), MotionTerm(LOSS, 0.7), 0.5)
+    assert gradient_norm_ratio(high, 0.5, [weight]) is None
+
+
+def test_spectral_config_from_settings():
+    assert spectral_config(TrainConfig(motion_preset="paper")) == SpectralConfig.paper()
+    assert spectral_config(TrainConfig(motion_overrides={"patches": 1})) == SpectralConfig.calibrated(patches=1)
+    with pytest.raises(ConfigError, match="did you mean 'patches'"):
+        spectral_config(TrainConfig(motion_overrides={"patchs": 1}))
+    with pytest.raises(ConfigError, match="keep must lie"):
+        spectral_config(TrainConfig(motion_overrides={"keep": 2.0}))

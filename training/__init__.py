@@ -1,0 +1,1 @@
+"""Training scripts and their parts; run from the repository root."""

@@ -1,0 +1,148 @@
+"""Checkpoints that continue a run bit for bit: adapter, optimiser and step. Random numbers follow the step and need no saving."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from phys_pipeline.atomic import atomic_folder
+from phys_pipeline.errors import ConfigError
+from phys_pipeline.families.sources import description
+from training.config import TrainConfig, load_config
+
+log = logging.getLogger(__name__)
+
+ADAPTER_FILE = "pytorch_lora_weights.safetensors"
+_NAME = re.compile(r"checkpoint-(\d+)")
+_FIXED = ("family", "rank", "alpha", "lora_targets")  # a checkpoint fits no other adapter
+_EXACT = (  # another value is allowed, but the run is then not the one that would have been
+    "model", "seed", "frames", "height", "width", "fps", "train_batch_size", "gradient_accumulation_steps", "max_train_steps",
+    "learning_rate", "lr_warmup_steps", "weight_decay", "max_grad_norm", "precision", "motion_weight", "motion_space",
+    "motion_form", "motion_preset", "motion_overrides", "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """Where a run goes on: optimiser steps done, and what the checkpoint's run was made of."""
+
+    step: int
+    folder: Path
+    config: dict[str, Any]
+
+
+def step_of(folder: Path) -> int | None:
+    """N of a folder named checkpoint-N, None for any other name."""
+    match = _NAME.fullmatch(folder.name)
+    return int(match.group(1)) if match else None
+
+
+def list_checkpoints(output_dir: str | Path) -> list[Path]:
+    """Complete checkpoints of a run, oldest first."""
+    root = Path(output_dir)
+    found = [p for p in root.glob("checkpoint-*") if p.is_dir() and step_of(p) is not None and (p / "state.json").is_file()]
+    return sorted(found, key=lambda p: step_of(p) or 0)
+
+
+def finished_run(config: TrainConfig, data: str) -> Path | None:
+    """The adapter of a finished run of the same settings, data (the dataset's digest) and base model, if `resume` is true."""
+    root = Path(config.output_dir)
+    files = (root / "config.yaml", root / "provenance.json", root / ADAPTER_FILE)
+    if config.resume != "true" or not all(file.is_file() for file in files):
+        return None
+    try:
+        same = load_config(files[0]).to_dict() | {"resume": "true"} == config.to_dict()
+        record = json.loads(files[1].read_text(encoding="utf-8"))
+    except (ConfigError, json.JSONDecodeError):
+        return None
+    same = same and "seconds" in record and record.get("data") == data
+    return files[2] if same and record.get("revision") == description(config.model).get("revision") else None
+
+
+def save_checkpoint(
+    config: TrainConfig,
+    step: int,
+    save_adapter: Callable[[Path], Any],
+    optimizer: Any,
+    scaler: Any = None,
+) -> Path:
+    """Write `checkpoint-<step>` whole or not at all, then delete the oldest beyond `checkpoint_limit`.
+
+    `save_adapter(folder)` writes the adapter, so that every checkpoint can be used like a finished run.
+    """
+    final = Path(config.output_dir) / f"checkpoint-{step}"
+    with atomic_folder(final) as folder:
+        save_adapter(folder)
+        torch.save(
+            {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler is not None else None},
+            folder / "optimizer.pt",
+        )
+        state = {"step": step, "config": config.to_dict()}
+        (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
+    if config.checkpoint_limit:
+        for old in list_checkpoints(config.output_dir)[: -config.checkpoint_limit]:
+            shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def find_resume(config: TrainConfig) -> Resumed | None:
+    """The checkpoint that `resume` names: `true` takes the newest of `output_dir`, or none when there is none yet.
+
+    Raises ConfigError when a named folder is no checkpoint, or belongs to another adapter.
+    """
+    if config.resume.lower() == "false":
+        return None
+    if config.resume.lower() == "true":
+        available = list_checkpoints(config.output_dir)
+        if not available:
+            log.info("resume=true: no checkpoint in %s yet, starting at step 0", config.output_dir)
+            return None
+        folder = available[-1]
+    else:
+        folder = Path(config.resume)
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        step, saved = int(state["step"]), dict(state["config"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(f"resume={config.resume}: {folder} is no complete checkpoint; name a checkpoint-N folder") from None
+    now = config.to_dict()
+    for key in _FIXED:
+        if saved.get(key) != now[key]:
+            raise ConfigError(f"{folder} has {key}={saved.get(key)} and this run {key}={now[key]}: use the former to continue it")
+    changed = [f"{key} {saved.get(key)} -> {now[key]}" for key in _EXACT if saved.get(key) != now[key]]
+    if changed:
+        log.warning("resumed with changed settings, so not bit-equal to an uninterrupted run: %s", ", ".join(changed))
+    if step >= config.max_train_steps:
+        log.warning("%s has %d steps, max_train_steps is %d: nothing is left to train", folder, step, config.max_train_steps)
+    return Resumed(step, folder, saved)
+
+
+def load_checkpoint(
+    resumed: Resumed, transformer: nn.Module, optimizer: Any, scaler: Any = None, adapter_name: str = "default"
+) -> None:
+    """Put a checkpoint's adapter and optimiser state back, exactly. Raises ConfigError when tensors are missing or left over."""
+    saved = load_file(str(resumed.folder / ADAPTER_FILE))
+    expected = {name: p for name, p in transformer.named_parameters() if p.requires_grad}
+    with torch.no_grad():
+        for name, parameter in expected.items():
+            key = "transformer." + name.replace(f".{adapter_name}.", ".")
+            value = saved.pop(key, None)
+            if value is None or value.shape != parameter.shape:
+                raise ConfigError(f"{resumed.folder}: {key} is missing or of another shape: it is for another base model")
+            parameter.copy_(value)
+    if saved:
+        raise ConfigError(f"{resumed.folder}: {len(saved)} tensors have no place in this model, such as {next(iter(saved))}")
+    state = torch.load(resumed.folder / "optimizer.pt", map_location="cpu", weights_only=True)
+    optimizer.load_state_dict(state["optimizer"])
+    if scaler is not None and state["scaler"] is not None:
+        scaler.load_state_dict(state["scaler"])

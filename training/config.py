@@ -1,0 +1,224 @@
+"""Every setting of the trainer in one dataclass, read from a YAML file and `key=value` overrides. Imports no torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+
+from phys_pipeline.atomic import atomic_file
+from phys_pipeline.errors import ConfigError
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "frame_extraction": ("head", "middle", "uniform", "sliding"),
+    "missing_captions": ("error", "skip"),
+    "repeated_frames": ("skip", "allow"),
+    "motion_space": ("latent", "pixel"),
+    "motion_form": ("absolute", "excess"),
+    "motion_preset": ("calibrated", "paper"),
+    "sigma_law": ("stratified", "logit_normal", "uniform"),
+    "precision": ("bf16", "fp16", "fp32"),
+    "vae_precision": ("bf16", "fp16", "fp32"),
+}
+_POSITIVE = (
+    "frames", "height", "width", "fps", "samples_per_clip", "window_stride", "max_clip_seconds", "vae_batch_size", "sigma_max",
+    "shift", "rank", "alpha", "max_train_steps", "train_batch_size", "gradient_accumulation_steps", "learning_rate",
+    "max_grad_norm", "num_processes", "log_every",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "motion_weight", "guidance", "lr_warmup_steps", "weight_decay", "seed", "checkpoint_every", "checkpoint_limit",
+    "gradient_ratio_every",
+)  # fmt: skip
+
+
+@dataclass
+class TrainConfig:
+    """Settings of one training run. Sizes in pixels, `fps` in frames per second, `sigma` in [0, 1] (1 = pure noise)."""
+
+    output_dir: str = "out/lora"  # adapter, provenance, log and checkpoints go here
+    cache_dir: str = "out/cache"  # encoded clips and captions, shared by every run
+
+    # base model
+    model: str = "tiny"  # "tiny" (embedded), a diffusers folder, or a Hub id
+    family: str = "hunyuan_video"
+
+    # clips
+    data: str = "samples/clips"  # folder of clips, each with a .txt caption of the same name
+    frames: int = 16
+    height: int = 64
+    width: int = 64
+    fps: float = 8.0  # clips are resampled to this rate by nearest timestamp, so that motion keeps its speed
+    frame_extraction: str = "middle"  # head | middle | uniform | sliding
+    samples_per_clip: int = 4  # windows per clip of `uniform`
+    window_stride: int | None = None  # frames between windows of `sliding`; default half of `frames`
+    max_clip_seconds: float | None = 20.0  # longer clips are read up to here; null reads them whole
+    missing_captions: str = "error"  # error | skip
+    repeated_frames: str = "skip"  # skip | allow: windows that would show one source frame twice
+    vae_batch_size: int = 1  # windows encoded at once
+    vae_precision: str = "fp32"  # bf16 | fp16 (CUDA only) | fp32: how clips are encoded (and decoded for motion_space=pixel)
+    vae_tiling: bool = True  # encode large frames in tiles: less memory, faint seams
+
+    # motion loss on the predicted clean clip
+    motion_weight: float = 0.1  # 0 trains with the denoising loss alone
+    motion_space: str = "pixel"  # pixel (through the frozen VAE decoder, with gradients) | latent
+    motion_form: str = "excess"  # absolute | excess (only what exceeds the clean clip's own loss)
+    motion_preset: str = "calibrated"  # calibrated | paper
+    motion_overrides: dict[str, Any] = field(default_factory=dict)  # fields of SpectralConfig, e.g. motion_overrides.patches=2
+    sigma_max: float = 0.7  # the motion loss fades out smoothly towards this noise level
+
+    # noise levels
+    sigma_law: str = "stratified"  # stratified | logit_normal | uniform
+    shift: float | None = None  # timestep shift; default that of the model's scheduler
+    guidance: float | None = None  # embedded guidance (the model sees 1000 times this); default the family's
+    caption_dropout: float = 0.0  # share of captions replaced by the empty one
+
+    # adapter
+    rank: int = 16
+    alpha: float | None = None  # default: rank
+    lora_targets: str | None = None  # regular expression of module names; default the family's transformer blocks
+
+    # optimiser
+    max_train_steps: int = 1000
+    train_batch_size: int = 1  # per process
+    gradient_accumulation_steps: int = 1
+    learning_rate: float = 1e-4
+    lr_warmup_steps: int = 50
+    weight_decay: float = 0.01
+    max_grad_norm: float = 1.0
+    precision: str = "bf16"  # bf16 | fp16 (CUDA only) | fp32
+    gradient_checkpointing: bool = False
+    seed: int = 0
+    num_processes: int | None = None  # refuse to run with another number of processes; null accepts any
+
+    # records
+    checkpoint_every: int = 500  # optimiser steps; 0 writes none
+    checkpoint_limit: int = 2  # newest checkpoints kept; 0 keeps all
+    resume: str = "false"  # false | true (newest checkpoint of output_dir) | a checkpoint folder
+    log_every: int = 1
+    gradient_ratio_every: int = 0  # steps between measurements of the two losses' gradient norms; 0 never (two extra backwards)
+
+    def __post_init__(self) -> None:
+        types = get_type_hints(type(self))
+        for key in types:
+            setattr(self, key, _coerce(key, getattr(self, key), types[key]))
+        for key, allowed in CHOICES.items():
+            if getattr(self, key) not in allowed:
+                near = _nearest(str(getattr(self, key)), allowed)
+                raise ConfigError(f"{key}={getattr(self, key)!r} is not one of {', '.join(allowed)}{near}")
+        for key in _POSITIVE:
+            value = getattr(self, key)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{key}={value} must be greater than 0")
+        for key in _NOT_NEGATIVE:
+            value = getattr(self, key)
+            if value is not None and value < 0:
+                raise ConfigError(f"{key}={value} must not be negative")
+        if not 0.0 <= self.caption_dropout < 1.0:
+            raise ConfigError(f"caption_dropout={self.caption_dropout} must lie in [0, 1)")
+        if self.sigma_max > 1.0:
+            raise ConfigError(f"sigma_max={self.sigma_max} must lie in (0, 1]")
+        if self.motion_weight > 0 and self.frames < 3:
+            raise ConfigError(f"motion_weight needs at least 3 frames, frames={self.frames}: set motion_weight=0 or more frames")
+
+    @property
+    def lora_alpha(self) -> float:
+        """Numerator of the adapter's scale alpha / rank."""
+        return float(self.rank) if self.alpha is None else self.alpha
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, in the order of the fields."""
+        return dataclasses.asdict(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the settings as YAML that `load_config` reads back to an equal object."""
+        with atomic_file(path) as temporary:
+            temporary.write_text(yaml.safe_dump(self.to_dict(), sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def load_config(path: str | Path | None = None, overrides: list[str] | tuple[str, ...] = ()) -> TrainConfig:
+    """Read a YAML file (or the defaults), apply `key=value` overrides in order, and check everything.
+
+    `motion_overrides.NAME=value` sets one field of the spectral configuration. Raises ConfigError with one line.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        file = Path(path)
+        if not file.is_file():
+            raise ConfigError(f"{file}: no such config file; training/configs/ holds examples")
+        try:
+            loaded = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file}: not valid YAML ({' '.join(str(error).split())})") from None
+        if loaded is not None and not isinstance(loaded, dict):
+            raise ConfigError(f"{file}: expected `key: value` lines, found {type(loaded).__name__}")
+        values.update(loaded or {})
+    for text in overrides:
+        key, equals, raw = text.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{text!r} is not an override; write key=value")
+        try:
+            value = yaml.safe_load(raw) if raw.strip() else raw
+        except yaml.YAMLError:
+            value = raw
+        _assign(values, key.strip(), value)
+    known = [f.name for f in dataclasses.fields(TrainConfig)]
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"unknown setting {key!r}{_nearest(str(key), known)}")
+    return TrainConfig(**values)
+
+
+def _assign(values: dict[str, Any], dotted: str, value: Any) -> None:
+    head, *rest = dotted.split(".")
+    if not rest:
+        values[head] = value
+        return
+    if head != "motion_overrides" or len(rest) > 1:
+        raise ConfigError(f"unknown setting {dotted!r}; only motion_overrides.NAME takes a dot")
+    inner = values.get(head) or {}
+    if not isinstance(inner, dict):
+        raise ConfigError("motion_overrides must be a mapping of SpectralConfig fields")
+    values[head] = {**inner, rest[0]: value}
+
+
+def _nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
+    match = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {match[0]!r}?" if match else ""
+
+
+def _coerce(key: str, value: Any, kind: Any) -> Any:
+    """Bring a YAML value to the field's type, or say in one line what was expected."""
+    options = [a for a in get_args(kind) if a is not type(None)] if get_origin(kind) is not dict else []
+    if options:  # X | None
+        if value is None:
+            return None
+        kind = options[0]
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind is int and (type(value) is int or (isinstance(value, float) and value.is_integer())):  # bool is an int too
+        return int(value)
+    if kind is float and not isinstance(value, bool):
+        try:
+            number = float(value)  # PyYAML reads 1e-4 as text
+        except (TypeError, ValueError):
+            number = math.nan
+        if math.isfinite(number):
+            return number
+    if kind is str:
+        if isinstance(value, str):
+            return value
+        if isinstance(value, bool):
+            return str(value).lower()
+        if isinstance(value, (int, float)):
+            return str(value)
+    if get_origin(kind) is dict and isinstance(value, dict):
+        return dict(value)
+    if get_origin(kind) is dict and value is None:
+        return {}
+    name = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(kind, "a mapping")
+    raise ConfigError(f"{key}={value!r} should be {name}")

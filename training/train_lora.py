@@ -1,0 +1,71 @@
+"""Train a motion adapter (LoRA) for a video model.
+
+    accelerate launch training/train_lora.py --config training/configs/tiny.yaml
+    accelerate launch training/train_lora.py --config training/configs/tiny.yaml motion_weight=0 output_dir=out/baseline
+    accelerate launch training/train_lora.py --config training/configs/hunyuan_video.yaml data=my_clips resume=true
+
+Run from the repository root, after `pip install -e ".[train]"`. Every setting is a field of `TrainConfig` in training/config.py
+and can follow as key=value. `python training/train_lora.py ...` does the same in one process. The output folder then holds
+`pytorch_lora_weights.safetensors` (load it with `pipeline.load_lora_weights(folder)`), `config.yaml`, `provenance.json`,
+`log.jsonl`, `tensorboard/` and the newest `checkpoint-N/`.
+
+Exit codes: 0 the adapter is saved and verified, 2 an expected error (one line), 130 interrupted. `accelerate launch` turns any
+failure into 1 and adds its own traceback; `accelerate launch -q` leaves that out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `training` and `phys_pipeline` are found
+
+from phys_pipeline.errors import PhysPipelineError
+from training.config import TrainConfig, load_config
+
+
+def parse(arguments: list[str] | None = None) -> TrainConfig:
+    """The checked settings of a command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", metavar="FILE", help="YAML file; the defaults without one")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that replace those of the file")
+    options = parser.parse_intermixed_args(arguments)
+    return load_config(options.config, options.overrides)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    for noisy in ("httpx", "tensorboard", "diffusers"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    config = None
+    try:
+        config = parse(arguments)
+        from training.loop import train  # late: a wrong setting is reported before torch is loaded
+
+        path = train(config)
+    except PhysPipelineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"interrupted: {how_to_resume(config)}", file=sys.stderr)
+        return 130
+    if path is not None:
+        print(f"saved {path}", flush=True)
+    return 0
+
+
+def how_to_resume(config: TrainConfig | None) -> str:
+    """What to type after Ctrl-C."""
+    from training.checkpoint import list_checkpoints
+
+    found = list_checkpoints(config.output_dir) if config else []
+    if not found:
+        return "no checkpoint was written yet, so start again with the same command (checkpoint_every=N writes them earlier)"
+    return f"the same command with resume=true continues from {found[-1]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
