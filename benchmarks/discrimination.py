@@ -106,7 +106,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=2000, help="first seed of the synthetic clips")
     parser.add_argument("--windows", type=int, default=3, help="windows of each real clip")
     parser.add_argument("--strength", type=float, nargs="+", default=[1.0, 0.5], help="strengths of the corruptions")
+    parser.add_argument(
+        "--override", nargs="+", default=[], metavar="FIELD=VALUE", help="change fields of the calibrated preset; only prints"
+    )
     options = parser.parse_args()
+    if options.override:
+        changes = {field: json.loads(value) for field, value in (text.split("=", 1) for text in options.override)}
+        PRESETS.clear()
+        PRESETS[" ".join(options.override)] = SpectralConfig.calibrated(**changes)
     sets = {
         "synthetic": synthetic_clips(options.synthetic, options.seed),
         "real": real_clips(options.clips, options.windows),
@@ -133,6 +140,8 @@ def main() -> None:
                 lines.append(f"| {name} | {strength:g} | {preset} | {share} | " + " | ".join(cells) + " |")
                 print(lines[-1], flush=True)
                 record.append({"clips": name, "strength": strength, "preset": preset, "pairs": kinds})
+    if options.override:
+        return
     with atomic_file(ROOT / "docs" / "results" / "discrimination.md") as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     with atomic_file(ROOT / "out" / "benchmarks" / "discrimination.json") as temporary:

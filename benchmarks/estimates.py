@@ -119,7 +119,8 @@ def main() -> None:
     if options.clips:
         clips = labelled(options.clips)
         lines += [
-            "", "Real and generated clips. Motion is x / y velocity in % of the width a second, rotation in degrees a second "
+            "", "Real and generated clips; six of them are samples/clips, the others are not in this repository. "
+            "Motion is x / y velocity in % of the width a second, rotation in degrees a second "
             "(clockwise positive), zoom in % a second; \"measured\" is a key-point (KLT, RANSAC) fit, itself an estimate.", "",
             "| clip | label | measured | reported | dominant | confidence | composite loss | dynamic degree |",
             "|---|---|---|---|---|---|---|---|",

@@ -1,6 +1,6 @@
 """Make docs/comparison.png, the README's picture: the middle frame of the comparison that `make demo` wrote.
 
-    python docs/picture.py [out/demo/comparison.mp4]
+python docs/picture.py [out/demo/comparison.mp4]
 """
 
 from __future__ import annotations

@@ -48,12 +48,9 @@ def atomic_folder(final: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.chmod(0o777 & ~umask)
         if target.exists():
             os.replace(target, aside)
-        try:
-            os.replace(temporary, target)
-        except OSError:
-            if aside.exists():
-                os.replace(aside, target)
-            raise
+        os.replace(temporary, target)
     finally:
+        if aside.exists() and not target.exists():  # interrupted between the two renames
+            os.replace(aside, target)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(aside, ignore_errors=True)

@@ -20,6 +20,7 @@ from phys_pipeline import __version__
 from phys_pipeline.errors import ConfigError, MediaError, PhysPipelineError
 
 _SCORES_SCHEMA = "phys-pipeline/scores"
+_ENDINGS = (".mp4", ".gif", ".webp")
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -35,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     score = commands.add_parser(
         "score",
         help="print motion scores of videos",
-        description="Print the spectral motion losses (0 = coherent motion, about 1 = motion that no rigid path explains) and "
+        description="Print the spectral motion losses (lower is more coherent; about 0.85 is white noise, 0 a still clip) and "
         "the measured motion: velocity, rotation, zoom and dynamic degree (the share of the picture's contrast that moves).",
     )
     score.add_argument("files", nargs="+", metavar="FILE", help="video, GIF or animated WebP")
@@ -155,7 +156,7 @@ def run_compare(options: argparse.Namespace) -> int:
     names = options.labels or [Path(options.a).name, Path(options.b).name]
     if names[0] == names[1]:
         names = [f"A: {names[0]}", f"B: {names[1]}"]
-    _check_output(options)
+    _check_output(options, options.a, options.b)
     videos, reports = [], []
     for file in (options.a, options.b):
         video, report = _read_and_score(file, options)
@@ -167,7 +168,7 @@ def run_compare(options: argparse.Namespace) -> int:
 def run_overlay(options: argparse.Namespace) -> int:
     """``phys-pipeline overlay``."""
     options.mode, options.no_scores = "horizontal", False
-    _check_output(options)
+    _check_output(options, options.file)
     video, report = _read_and_score(options.file, options)
     return _write_scored(options, [video], {options.title or Path(options.file).name: report}, {})
 
@@ -175,6 +176,8 @@ def run_overlay(options: argparse.Namespace) -> int:
 def run_generate(options: argparse.Namespace) -> int:
     """``phys-pipeline generate``."""
     _check_output(options)
+    from phys_pipeline.scoring import LEAST_FRAMES, LEAST_SIDE, check_measurable, score_video
+
     if not options.prompt.strip():
         raise ConfigError('the prompt is empty: describe the video, for example "a red square moves right"')
     if options.baseline and not options.adapter:
@@ -183,11 +186,11 @@ def run_generate(options: argparse.Namespace) -> int:
         )
     if not math.isfinite(options.weight):
         raise ConfigError(f"--weight is {options.weight}: use a number, 1 is full strength")
+    check_measurable("the video", options.num_frames or LEAST_FRAMES, options.height or LEAST_SIDE, options.width or LEAST_SIDE)
     device, dtype = _device_and_dtype(options.device, options.precision)
     _say(f"loading {options.model}")
     from phys_pipeline.families import load_model
     from phys_pipeline.pipelines.ab import generate, generate_pair
-    from phys_pipeline.scoring import score_video
 
     model = load_model(options.model, dtype)
     model.pipeline.to(device)
@@ -231,12 +234,12 @@ def _write_scored(options: argparse.Namespace, videos: list[Any], reports: dict[
     from phys_pipeline.media import write_video
     from phys_pipeline.scoring import score_table, scored_comparison
 
+    text = _json({**about, "videos": reports})
     _say(f"drawing {options.output}")
     picture = scored_comparison(
         videos, list(reports.values()), list(reports), mode=options.mode, show_scores=not options.no_scores
     )
     write_video(options.output, picture)
-    text = _json({**about, "videos": reports})
     if options.scores:
         with atomic_file(options.scores) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
@@ -252,19 +255,27 @@ def _write_scored(options: argparse.Namespace, videos: list[Any], reports: dict[
     return 0
 
 
-def _check_output(options: argparse.Namespace) -> None:
-    """Refuse an output that can't be written before any work is done."""
-    target = Path(options.output)
-    if target.suffix.lower() not in (".mp4", ".gif", ".webp"):
-        raise MediaError(f"{target} has no ending that can be written: end it with .mp4, .gif or .webp")
-    for file in (target, *([Path(options.scores)] if options.scores else [])):
+def _check_output(options: argparse.Namespace, *inputs: str) -> None:
+    """Refuse, before any work is done, outputs that can't be written or would overwrite an input or each other."""
+    targets = [Path(options.output)]
+    if targets[0].suffix.lower() not in _ENDINGS:
+        raise MediaError(
+            f"{targets[0]} has no ending that can be written: end it with {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}"
+        )
+    if options.scores:
+        targets.append(Path(options.scores))
+    if getattr(options, "raw", None):
+        targets += [Path(options.raw) / f"{name}.mp4" for name in ("baseline", "physics", "generated")]
+    taken = {Path(name).resolve(): f"the input {name}" for name in inputs}
+    for file in targets:
+        if file.resolve() in taken:
+            raise MediaError(f"{file} is also {taken[file.resolve()]}: choose another name for the output")
+        taken[file.resolve()] = "another output"
         if file.is_dir():
             raise MediaError(f"{file} is a folder: give a file name inside it")
-        folder = file.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise MediaError(f"{folder} can't be made ({error.strerror or error}): choose another folder") from error
+        folder = next(parent for parent in file.resolve().parents if parent.exists())
+        if not folder.is_dir():
+            raise MediaError(f"{folder} is a file, not a folder: choose another folder for {file.name}")
         if not os.access(folder, os.W_OK):
             raise MediaError(f"{folder} can't be written to: choose another folder or change its permissions")
 
@@ -275,6 +286,8 @@ def _device_and_dtype(device: str | None, precision: str) -> tuple[Any, Any]:
     name = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         chosen = torch.device(name)
+        if chosen.type not in ("cpu", "cuda", "mps", "xpu"):
+            raise ConfigError(f"device {name!r} can't generate videos: try --device cpu")
         torch.empty(1, device=chosen)
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device {name!r} can't be used here ({str(error).splitlines()[0]}): try --device cpu") from error

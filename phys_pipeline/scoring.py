@@ -20,6 +20,17 @@ LEAST_SIDE = 8  # pixels
 Preset = Literal["calibrated", "paper"]
 
 
+def check_measurable(name: str, frames: int, height: int, width: int) -> None:
+    """MediaError for a clip that can't show whether its motion is coherent."""
+    if frames < LEAST_FRAMES:
+        count = f"{frames} frame{'s' if frames > 1 else ''}"
+        raise MediaError(f"{name} has {count}: motion needs at least {LEAST_FRAMES}; use a longer clip")
+    if min(height, width) < LEAST_SIDE:
+        raise MediaError(
+            f"{name} has {width}x{height} pixels: motion needs at least {LEAST_SIDE}x{LEAST_SIDE}; use a larger clip"
+        )
+
+
 def score_video(video: Video, *, preset: Preset = "calibrated", original_size: tuple[int, int] | None = None) -> MotionReport:
     """Motion report of a video in memory; a variable frame rate is first resampled to its average.
 
@@ -36,14 +47,7 @@ def score_video(video: Video, *, preset: Preset = "calibrated", original_size: t
     if preset not in presets:
         raise ConfigError(f"unknown preset {preset!r}: use one of {', '.join(presets)}")
     height, width = original_size if original_size is not None else (video.height, video.width)
-    name = video.source or "the video"
-    if len(video) < LEAST_FRAMES:
-        count = f"{len(video)} frame{'s' if len(video) > 1 else ''}"
-        raise MediaError(f"{name} has {count}: motion needs at least {LEAST_FRAMES}; give a longer clip")
-    if min(height, width) < LEAST_SIDE:
-        raise MediaError(
-            f"{name} has {width}x{height} pixels: motion needs at least {LEAST_SIDE}x{LEAST_SIDE}; give a larger clip"
-        )
+    check_measurable(video.source or "the video", len(video), height, width)
     even = resample(_reduced(video), video.fps)
     return analyze(even.to_tensor(), even.fps, config=presets[preset](), source=video.source, original_size=(height, width))
 
@@ -129,7 +133,7 @@ def describe(report: Mapping[str, Any]) -> str:
     still = "  nothing moves\n" if report["is_static"] else ""
     return (
         f"{report['source']}  ({size})\n"
-        f"  composite loss {loss['composite']:.3f}  (0 coherent motion, 1 incoherent; {report['preset']} preset)\n"
+        f"  composite loss {loss['composite']:.3f}  (lower is more coherent; {report['preset']} preset)\n"
         f"  {slices}\n{still}"
         f"  dominant motion: {report['dominant']} (confidence {report['confidence']:.2f}), "
         f"dynamic degree {report['dynamic_degree']:.3f}\n"

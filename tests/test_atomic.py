@@ -48,3 +48,21 @@ def test_a_failed_folder_keeps_the_old_one(tmp_path, error):
         (temporary / "half").write_text("")
         raise error
     assert [path.name for path in target.iterdir()] == ["old"] and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_an_interruption_between_the_two_renames_keeps_the_old_folder(tmp_path, monkeypatch, error):
+    target = tmp_path / "adapter"
+    target.mkdir()
+    (target / "old").write_text("1")
+    rename = os.replace
+
+    def interrupted(source, destination):
+        if str(destination) == str(target) and not str(source).endswith(".old"):
+            raise error
+        rename(source, destination)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(error), atomic_folder(target) as temporary:
+        (temporary / "new").write_text("2")
+    assert [path.name for path in target.iterdir()] == ["old"] and len(list(tmp_path.iterdir())) == 1

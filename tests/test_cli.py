@@ -108,6 +108,10 @@ def test_overlay_writes_the_video_with_its_panel(clips, tmp_path):
         (["compare", "a.mp4", "b.mp4", "-o", "result.xyz"], ".mp4"),
         (["generate", "a red square", "--baseline", "-o", "x.mp4"], "--adapter"),
         (["generate", "  ", "-o", "x.mp4"], "prompt"),
+        (["generate", "a", "--frames", "2", "-o", "x.mp4"], "2 frames"),
+        (["generate", "a", "--height", "-64", "-o", "x.mp4"], "pixels"),
+        (["generate", "a", "--device", "meta", "-o", "x.mp4"], "--device cpu"),
+        (["overlay", "a.mp4", "-o", "new/folder/out.mp4"], "a.mp4 doesn't exist"),
         (["generate", "a", "--device", "nonsense", "-o", "x.mp4"], "--device cpu"),
         (["generate", "a", "--precision", "fp16", "--device", "cpu", "-o", "x.mp4"], "bf16"),
         (["generate", "a", "--model", "no/such/folder", "-o", "x.mp4"], "no/such/folder"),
@@ -121,20 +125,101 @@ def test_wrong_options_say_what_to_do(arguments, words, tmp_path, monkeypatch, c
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_command_has_help_with_every_option_explained(capsys):
-    for command in ("score", "compare", "overlay", "generate"):
-        with pytest.raises(SystemExit) as stop:
-            main([command, "--help"])
-        assert stop.value.code == 0
-        assert len(capsys.readouterr().out) > 300
-    for action in build_parser()._actions:
-        assert action.help or action.dest == "command"
+def test_every_option_of_every_command_is_explained():
+    commands = next(action for action in build_parser()._actions if action.dest == "command").choices
+    assert set(commands) == {"score", "compare", "overlay", "generate"}
+    for name, parser in commands.items():
+        assert len(parser.description) > 40
+        for action in parser._actions:
+            assert action.help, f"{name} {action.option_strings or action.dest} has no help"
+
+
+@pytest.mark.parametrize("command", ["overlay", "compare"])
+def test_an_input_is_never_overwritten(command, clips, capsys):
+    source = clips["pan"]
+    before = source.read_bytes()
+    others = [str(clips["roll"])] if command == "compare" else []
+    assert main([command, str(source), *others, "-o", str(source)]) == 2
+    assert "is also the input" in one_error(capsys)
+    assert source.read_bytes() == before
+
+
+def test_two_outputs_need_two_names(clips, tmp_path, capsys):
+    output = str(tmp_path / "same.mp4")
+    assert main(["overlay", str(clips["pan"]), "-o", output, "--scores", output]) == 2
+    assert "another output" in one_error(capsys)
 
 
 def test_an_unknown_command_exits_with_2():
     with pytest.raises(SystemExit) as stop:
         main(["scroe", "x.mp4"])
     assert stop.value.code == 2
+
+
+@pytest.fixture(scope="module")
+def tiny_adapter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A LoRA with random weights for the embedded model."""
+    import torch
+
+    from phys_pipeline.adapters import inject_lora, save_adapter
+    from phys_pipeline.families import load_model
+
+    model = load_model("tiny")
+    generator = torch.Generator().manual_seed(0)
+    for parameter in inject_lora(model.pipeline.transformer, rank=2, seed=0):
+        parameter.data.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+    folder = tmp_path_factory.mktemp("adapters") / "tiny"
+    save_adapter(model.pipeline.transformer, folder, family="hunyuan_video", base_model=model)
+    return folder
+
+
+def frames_of(path: Path) -> np.ndarray:
+    return read_video(path).frames
+
+
+def test_generate_pair_from_the_embedded_model(tiny_adapter, tmp_path, capsys):
+    arguments = ["generate", "a red square moves right", "--adapter", str(tiny_adapter), "--baseline", "--steps", "2"]
+    output, raw = tmp_path / "pair.mp4", tmp_path / "raw"
+    assert main([*arguments, "-o", str(output), "--raw", str(raw), "--scores", str(tmp_path / "scores.json")]) == 0
+    assert "physics" in capsys.readouterr().out
+    assert not np.array_equal(frames_of(raw / "baseline.mp4"), frames_of(raw / "physics.mp4"))
+    assert probe(output).width > probe(output).height
+    scores = json.loads((tmp_path / "scores.json").read_text())
+    assert (
+        scores["seed"] == 0
+        and scores["settings"]["num_inference_steps"] == 2
+        and set(scores["videos"]) == {"baseline", "physics"}
+    )
+
+    assert main([*arguments, "--weight", "0", "-o", str(output), "--raw", str(raw)]) == 0
+    assert np.array_equal(frames_of(raw / "baseline.mp4"), frames_of(raw / "physics.mp4"))
+
+
+def test_wrong_adapters_are_one_line_and_exit_code_2(tiny_adapter, tmp_path, capsys):
+    from safetensors.torch import load_file, save_file
+    from tiny import tiny_transformer
+
+    from phys_pipeline.adapters import inject_lora, save_adapter
+
+    other = tiny_transformer()
+    inject_lora(other, rank=2, seed=1)
+    save_adapter(other, tmp_path / "other", family="hunyuan_video", base_model="another-model")
+    weights = load_file(tiny_adapter / "pytorch_lora_weights.safetensors")
+    save_file(
+        {key.replace("transformer.", "diffusion_model."): value for key, value in weights.items()}, tmp_path / "comfy.safetensors"
+    )
+    (tmp_path / "text.safetensors").write_text("no weights")
+    before = sorted(tmp_path.iterdir())
+    for adapter, words in {
+        tmp_path / "other": "another-model",
+        tmp_path / "comfy.safetensors": "ComfyUI",
+        tmp_path / "text.safetensors": "text.safetensors",
+        tmp_path / "missing": "missing",
+    }.items():
+        arguments = ["generate", "a red square", "--adapter", str(adapter), "--baseline", "--steps", "1"]
+        assert main([*arguments, "-o", str(tmp_path / "x.mp4")]) == 2
+        assert words in one_error(capsys)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.slow

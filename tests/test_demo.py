@@ -35,7 +35,9 @@ def test_demo_writes_the_comparison_the_scores_and_the_adapter_and_a_second_run_
     scores = json.loads((out / "scores.json").read_text())
     assert set(scores["videos"]) == {"baseline", "physics"} and scores["prompt"] == "a red square moves right"
     info = probe(out / "comparison.mp4")
-    assert info.codec == "h264" and len(read_video(out / "comparison.mp4", size=(16, 64))) == scores["videos"]["physics"]["frames"]
+    assert (
+        info.codec == "h264" and len(read_video(out / "comparison.mp4", size=(16, 64))) == scores["videos"]["physics"]["frames"]
+    )
     weights = out / "adapter" / "pytorch_lora_weights.safetensors"
     made = (weights.stat().st_mtime_ns, weights.read_bytes())
 

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -5,6 +7,8 @@ from phys_pipeline.errors import ConfigError, MediaError
 from phys_pipeline.media import Video, read_video, write_video
 from phys_pipeline.media.synthetic import textured_clip
 from phys_pipeline.scoring import describe, score_file, score_table, score_video, scored_comparison
+
+SAMPLES = Path(__file__).resolve().parent.parent / "samples" / "clips"
 
 
 def clip(frames: int = 16, height: int = 64, width: int = 64, **motion: object) -> Video:
@@ -60,3 +64,21 @@ def test_comparison_in_every_mode(mode):
     plain = scored_comparison([a, b], reports, ["left", "right"], mode=mode, show_scores=False)
     assert len(both) == 16
     assert (both.frames.shape > plain.frames.shape) == (mode in ("horizontal", "vertical"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("file", "dominant", "number", "sign"),
+    [
+        ("animatediff_pan_left.gif", "translation", "x_percent_per_s", 1),
+        ("animatediff_roll_ccw.gif", "rotation", "rotation_deg_per_s", -1),
+        ("mdn_frog.webm", "scaling", "zoom_percent_per_s", 1),
+        ("mdn_monster.webm", "scaling", "zoom_percent_per_s", -1),
+        ("mdn_rabbit.webm", "rotation", "rotation_deg_per_s", 1),
+        ("intel_car_turning.gif", "translation", "y_percent_per_s", -1),
+    ],
+)
+def test_dominant_motion_of_the_sample_clips_is_that_of_their_labels(file, dominant, number, sign):
+    report = score_file(SAMPLES / file).to_dict()
+    assert report["dominant"] == dominant
+    assert (report | report["velocity"])[number] * sign > 0

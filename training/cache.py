@@ -113,7 +113,7 @@ def model_identities(config: TrainConfig, family: VideoFamily, vae: Any) -> tupl
     """Fingerprints of everything in the base model that decides latents, and of everything that decides encoded captions."""
     identities = []
     for part in ("vae", "text"):
-        components = family._components(part)
+        components = family.components(part)
         folder = local_folder(config.model, family.spec, components)
         identities.append({name: weights_identity(folder / name) for name in components})
     generation = family.generation_defaults(config.model)

@@ -25,10 +25,13 @@ log = logging.getLogger(__name__)
 ADAPTER_FILE = "pytorch_lora_weights.safetensors"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _FIXED = ("family", "rank", "alpha", "lora_targets")  # a checkpoint fits no other adapter
+_MEANING = (  # what the adapter is said to be trained with: another value would make its record untrue
+    "model", "seed", "frames", "height", "width", "fps", "motion_weight", "motion_space", "motion_form", "motion_preset",
+    "motion_overrides", "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
+)  # fmt: skip
 _EXACT = (  # another value is allowed, but the run is then not the one that would have been
-    "model", "seed", "frames", "height", "width", "fps", "train_batch_size", "gradient_accumulation_steps", "max_train_steps",
-    "learning_rate", "lr_warmup_steps", "weight_decay", "max_grad_norm", "precision", "motion_weight", "motion_space",
-    "motion_form", "motion_preset", "motion_overrides", "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
+    "train_batch_size", "gradient_accumulation_steps", "max_train_steps", "learning_rate", "lr_warmup_steps", "weight_decay",
+    "max_grad_norm", "precision",
 )  # fmt: skip
 
 
@@ -39,6 +42,7 @@ class Resumed:
     step: int
     folder: Path
     config: dict[str, Any]
+    data: str | None = None  # the dataset's digest
 
 
 def step_of(folder: Path) -> int | None:
@@ -69,9 +73,28 @@ def finished_run(config: TrainConfig, data: str) -> Path | None:
     return files[2] if same and record.get("revision") == description(config.model).get("revision") else None
 
 
+def refuse_unfinished(config: TrainConfig) -> None:
+    """A fresh run must not replace the checkpoints of an unfinished one."""
+    checkpoints = list_checkpoints(config.output_dir)
+    if checkpoints and not (Path(config.output_dir) / "provenance.json").is_file():
+        raise ConfigError(
+            f"{config.output_dir} holds {checkpoints[-1].name} of an unfinished run: resume=true continues it; "
+            "to start afresh choose another output_dir or delete it"
+        )
+
+
+def clear_output(config: TrainConfig) -> None:
+    """Make room for a fresh run, once its data is ready: the records of a finished run are replaced."""
+    refuse_unfinished(config)
+    for folder in list_checkpoints(config.output_dir):
+        shutil.rmtree(folder, ignore_errors=True)
+    (Path(config.output_dir) / "provenance.json").unlink(missing_ok=True)
+
+
 def save_checkpoint(
     config: TrainConfig,
     step: int,
+    data: str,
     save_adapter: Callable[[Path], Any],
     optimizer: Any,
     scaler: Any = None,
@@ -87,7 +110,7 @@ def save_checkpoint(
             {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler is not None else None},
             folder / "optimizer.pt",
         )
-        state = {"step": step, "config": config.to_dict()}
+        state = {"step": step, "data": data, "config": config.to_dict()}
         (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
     if config.checkpoint_limit:
         for old in list_checkpoints(config.output_dir)[: -config.checkpoint_limit]:
@@ -98,7 +121,7 @@ def save_checkpoint(
 def find_resume(config: TrainConfig) -> Resumed | None:
     """The checkpoint that `resume` names: `true` takes the newest of `output_dir`, or none when there is none yet.
 
-    Raises ConfigError when a named folder is no checkpoint, or belongs to another adapter.
+    Raises ConfigError when a named folder is no checkpoint.
     """
     if config.resume.lower() == "false":
         return None
@@ -115,16 +138,30 @@ def find_resume(config: TrainConfig) -> Resumed | None:
         step, saved = int(state["step"]), dict(state["config"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(f"resume={config.resume}: {folder} is no complete checkpoint; name a checkpoint-N folder") from None
-    now = config.to_dict()
-    for key in _FIXED:
+    return Resumed(step, folder, saved, state.get("data"))
+
+
+def check_resume(resumed: Resumed, config: TrainConfig, data: str) -> None:
+    """Refuse a checkpoint of another adapter, other clips or another loss, and one that is past the last step.
+
+    Raises ConfigError. Settings of the optimiser may change; that is logged.
+    """
+    folder, saved, now = resumed.folder, resumed.config, config.to_dict()
+    for key in (*_FIXED, *_MEANING):
         if saved.get(key) != now[key]:
-            raise ConfigError(f"{folder} has {key}={saved.get(key)} and this run {key}={now[key]}: use the former to continue it")
+            raise ConfigError(
+                f"{folder} has {key}={saved.get(key)} and this run {key}={now[key]}: use the former to continue it, "
+                "or another output_dir to start afresh"
+            )
+    if resumed.data not in (None, data):
+        raise ConfigError(f"{folder} was trained on other clips or captions: choose another output_dir to start afresh")
+    if resumed.step > config.max_train_steps:
+        raise ConfigError(
+            f"{folder} has {resumed.step} steps, max_train_steps={config.max_train_steps}: raise it, or choose another output_dir"
+        )
     changed = [f"{key} {saved.get(key)} -> {now[key]}" for key in _EXACT if saved.get(key) != now[key]]
     if changed:
         log.warning("resumed with changed settings, so not bit-equal to an uninterrupted run: %s", ", ".join(changed))
-    if step >= config.max_train_steps:
-        log.warning("%s has %d steps, max_train_steps is %d: nothing is left to train", folder, step, config.max_train_steps)
-    return Resumed(step, folder, saved)
 
 
 def load_checkpoint(

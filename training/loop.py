@@ -11,7 +11,6 @@ import json
 import logging
 import math
 import os
-import shutil
 import tempfile
 import time
 from contextlib import nullcontext
@@ -33,7 +32,16 @@ from phys_pipeline.families.sources import description
 from phys_pipeline.noise_path import NoisePath
 from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
 from training.cache import CachedDataset, prepare_dataset
-from training.checkpoint import ADAPTER_FILE, find_resume, finished_run, list_checkpoints, load_checkpoint, save_checkpoint
+from training.checkpoint import (
+    ADAPTER_FILE,
+    check_resume,
+    clear_output,
+    find_resume,
+    finished_run,
+    load_checkpoint,
+    refuse_unfinished,
+    save_checkpoint,
+)
 from training.config import TrainConfig
 from training.objective import MotionTerm, StepLosses, gradient_norm_ratio, share_below, spectral_config, training_losses
 from training.tracking import FreezingAlarm, RunLog
@@ -68,8 +76,8 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     accelerator = start_accelerator(config)
     resumed = find_resume(config)
     fresh = resumed is None and accelerator.is_main_process
-    if fresh and config.resume != "true":
-        clear_output(config)
+    if fresh:
+        refuse_unfinished(config)
     if not accelerator.is_main_process:
         logging.getLogger("training").setLevel(logging.WARNING)
     accelerator.wait_for_everyone()
@@ -88,6 +96,8 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     if (done := finished_run(config, dataset.digest())) is not None:
         log.info("already trained with these settings on these clips: %s", done)
         return done if accelerator.is_main_process else None
+    if resumed is not None:
+        check_resume(resumed, config, dataset.digest())
     if fresh:
         clear_output(config)
     trainer = Trainer(config, accelerator, family, dataset, vae, spectral)
@@ -126,20 +136,6 @@ def start_accelerator(config: TrainConfig) -> Any:
                 raise ConfigError(f"{key}=fp16 doesn't train on a CPU: use bf16 or fp32")
     mixed = "no" if config.precision == "fp32" else config.precision
     return Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=patience)])
-
-
-def clear_output(config: TrainConfig) -> None:
-    """Make room for a fresh run: a finished run's records are replaced, an unfinished run's checkpoints are never lost."""
-    root = Path(config.output_dir)
-    checkpoints = list_checkpoints(root)
-    if checkpoints and not (root / "provenance.json").is_file():
-        raise ConfigError(
-            f"{root} holds {checkpoints[-1].name} of an unfinished run: resume=true continues it; "
-            "to start afresh choose another output_dir or delete it"
-        )
-    for folder in checkpoints:
-        shutil.rmtree(folder, ignore_errors=True)
-    (root / "provenance.json").unlink(missing_ok=True)
 
 
 def model_shift(config: TrainConfig, family: VideoFamily) -> float:
@@ -267,7 +263,9 @@ class Trainer:
                         records.write(done, record)
                 if self.config.checkpoint_every and done % self.config.checkpoint_every == 0 and done < steps:
                     if main:
-                        folder = save_checkpoint(self.config, done, self.save_adapter, self.optimizer, self.accelerator.scaler)
+                        folder = save_checkpoint(
+                            self.config, done, self.dataset.digest(), self.save_adapter, self.optimizer, self.accelerator.scaler
+                        )
                         log.info("wrote %s", folder)
                     self.accelerator.wait_for_everyone()
         finally:

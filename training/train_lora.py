@@ -1,8 +1,8 @@
 """Train a motion adapter (LoRA) for a video model.
 
-    accelerate launch training/train_lora.py --config training/configs/tiny.yaml
-    accelerate launch training/train_lora.py --config training/configs/tiny.yaml motion_weight=0 output_dir=out/baseline
-    accelerate launch training/train_lora.py --config training/configs/hunyuan_video.yaml data=my_clips resume=true
+    accelerate launch -q training/train_lora.py --config training/configs/tiny.yaml
+    accelerate launch -q training/train_lora.py --config training/configs/tiny.yaml motion_weight=0 output_dir=out/baseline
+    accelerate launch -q training/train_lora.py --config training/configs/hunyuan_video.yaml data=my_clips resume=true
 
 Run from the repository root, after `pip install -e ".[train]"`. Every setting is a field of `TrainConfig` in training/config.py
 and can follow as key=value. `python training/train_lora.py ...` does the same in one process. The output folder then holds
@@ -48,6 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
         path = train(config)
     except PhysPipelineError as error:
         print(f"error: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:  # a folder that can't be written, a full disk
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"error: {error.strerror or error}{where}: check output_dir, cache_dir and the free space", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print(f"interrupted: {how_to_resume(config)}", file=sys.stderr)

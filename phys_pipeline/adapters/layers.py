@@ -66,8 +66,7 @@ def lora_layers(model: nn.Module) -> Iterator[tuple[str, Any]]:
 def snapshot(transformer: Any) -> Callable[[], None]:
     """A function that puts the state of the adapters that are there now back."""
     states = [
-        (layer, list(layer.active_adapters), layer.disable_adapters, dict(layer.scaling))
-        for _, layer in lora_layers(transformer)
+        (layer, list(layer.active_adapters), layer.disable_adapters, dict(layer.scaling)) for _, layer in lora_layers(transformer)
     ]
     trainable = [(parameter, parameter.requires_grad) for parameter in transformer.parameters()]
 

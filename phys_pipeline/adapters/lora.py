@@ -249,8 +249,9 @@ def _check_keys(tensors: Mapping[str, Tensor], transformer: Any, file: Path, pro
     """Every tensor must be half of an A/B pair that fits a linear layer of this transformer."""
     kind = formats.detect_format(tensors)
     if kind != formats.DIFFUSERS:
-        raise AdapterError(f"{file} is not a diffusers HunyuanVideo LoRA; its format looks like {formats.describe_format(kind)}: "
-                           "convert it to diffusers keys first")  # fmt: skip
+        advice = "give a LoRA file" if kind in ("model", "unknown") else "convert it to diffusers keys first"
+        raise AdapterError(f"{file} is not a LoRA with diffusers keys; its format looks like "
+                           f"{formats.describe_format(kind)}: {advice}")  # fmt: skip
     trained_for = provenance.get("base_model")
     advice = f"it was trained for {trained_for}, load that model" if trained_for else "use one trained for this model"
     layers = linear_layers(transformer)

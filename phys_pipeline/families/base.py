@@ -73,7 +73,7 @@ class VideoFamily(ABC):
         """
         if part not in PARTS:
             raise ConfigError(f"unknown model part {part!r}: use one of {', '.join(PARTS)}")
-        folder = sources.local_folder(source, self.spec, self._components(part))
+        folder = sources.local_folder(source, self.spec, self.components(part))
         loaded = self._load_from(part, folder, dtype)
         transformer = loaded if part == "transformer" else getattr(loaded, "transformer", None) if part == "pipeline" else None
         if transformer is not None:
@@ -105,7 +105,7 @@ class VideoFamily(ABC):
             multiple = self.spec.size_multiple
             if size < multiple or size % multiple:
                 lower = size // multiple * multiple
-                nearest = f"{lower} or {lower + multiple}" if lower else f"{multiple}"
+                nearest = f"{lower} or {lower + multiple}" if lower > 0 else f"{multiple}"
                 raise ConfigError(f"{side} {size} is not a multiple of {multiple} as {self.spec.name} needs: use {nearest}")
 
     def latent_shape(self, frames: int, height: int, width: int, vae: Any = None) -> tuple[int, int, int, int]:
@@ -117,7 +117,7 @@ class VideoFamily(ABC):
         return channels, time, height // space, width // space
 
     @abstractmethod
-    def _components(self, part: str) -> tuple[str, ...]:
+    def components(self, part: str) -> tuple[str, ...]:
         """Subfolders of the model folder that a part needs."""
 
     @abstractmethod
@@ -133,9 +133,7 @@ class VideoFamily(ABC):
         """Normalised latents to pixels (B, 3, T, H, W) in [0, 1]."""
 
     @abstractmethod
-    def encode_text(
-        self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None
-    ) -> dict[str, Tensor]:
+    def encode_text(self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
         """Captions to conditioning tensors, batch first: what a cache stores and :meth:`inputs` takes."""
 
     @abstractmethod

@@ -80,7 +80,7 @@ class HunyuanVideoFamily(VideoFamily):
         self.path: NoisePath = RectifiedFlow(sign=1, time="noise", scale=1000.0)
         self.guidance_embeds = True
 
-    def _components(self, part: str) -> tuple[str, ...]:
+    def components(self, part: str) -> tuple[str, ...]:
         return _COMPONENTS[part]
 
     def _load_from(self, part: str, folder: Path, dtype: torch.dtype) -> Any:
@@ -135,9 +135,7 @@ class HunyuanVideoFamily(VideoFamily):
         every three latent frames in clips longer than 17 frames, which a temporal spectrum sees."""
         return {name: getattr(vae, name) for name in _ENCODING_FLAGS if hasattr(vae, name)}
 
-    def encode_text(
-        self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None
-    ) -> dict[str, Tensor]:
+    def encode_text(self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
         """``prompt_embeds (B, L, D)``, ``prompt_attention_mask (B, L)``, ``pooled_prompt_embeds (B, P)`` of the captions.
 
         ``parts`` is a pipeline (whole, or the text part alone) or a LoadedModel; ``generation`` may hold

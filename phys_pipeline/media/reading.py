@@ -68,11 +68,15 @@ def probe(path: str | os.PathLike[str]) -> VideoInfo:
 
 def _existing_file(path: str | os.PathLike[str]) -> Path:
     file = Path(path)
+    if not str(path):
+        raise MediaError("the file name is empty; give a video file")
     if "://" in str(path):
         raise MediaError(f"{path} is an address, not a file; download it first")
     try:
         if file.is_dir():
             raise MediaError(f"{file} is a folder; give a video file inside it")
+        if file.exists() and not file.is_file():
+            raise MediaError(f"{file} is not a regular file; give a video file")
         if not file.is_file():
             raise MediaError(f"{file} doesn't exist; check the path")
     except (OSError, ValueError) as error:

@@ -104,7 +104,7 @@ def all_captions() -> list[str]:
 
 def _choose(name: str, value: str | None, allowed: Sequence[str], rng: np.random.Generator) -> str:
     if value is None:
-        return str(allowed[rng.integers(len(allowed))])
+        return str(allowed[int(rng.integers(len(allowed)))])
     if value not in allowed:
         raise ConfigError(f"{name} {value!r} is unknown: use one of {', '.join(allowed)}")
     return value

@@ -31,7 +31,7 @@ def _upsample(source: int, target: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(source, 4 * target, 3, padding=1), nn.PixelShuffle(2))
 
 
-class FrameAutoencoder(ModelMixin, ConfigMixin):
+class FrameAutoencoder(ModelMixin, ConfigMixin):  # type: ignore[misc]  # both name their config file
     """Deterministic autoencoder: pixels (B, 3, T, H, W) in [-1, 1] <-> latents (B, latent_channels, T, H/8, W/8).
 
     Time isn't compressed, and no frame sees another. Latents times ``config.scaling_factor`` have about unit variance.

@@ -7,6 +7,7 @@ reads or moves the global generator. The adapter is switched, never fused, so th
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -94,15 +95,20 @@ def _settings(model: LoadedModel, generation: Mapping[str, Any]) -> dict[str, An
     given = {key: value for key, value in generation.items() if value is not None}
     settings = {**allowed, **model.defaults, **given}
     model.family.check_size(settings["num_frames"], settings["height"], settings["width"], model.pipeline.vae)
-    if settings["num_inference_steps"] < 1:
-        raise ConfigError(f"num_inference_steps is {settings['num_inference_steps']}: use at least 1")
-    if not settings["fps"] > 0:
-        raise ConfigError(f"fps is {settings['fps']}: use a positive number")
+    if not 1 <= settings["num_inference_steps"] <= 1000:
+        raise ConfigError(f"num_inference_steps is {settings['num_inference_steps']}: use 1 to 1000")
+    if not 0 < settings["fps"] <= 1000:
+        raise ConfigError(f"fps is {settings['fps']}: use a positive number up to 1000")
+    for key in ("guidance_scale", "true_cfg_scale"):
+        if not math.isfinite(settings[key]):
+            raise ConfigError(f"{key} is {settings[key]}: use a finite number")
     return settings
 
 
 def _noise(model: LoadedModel, seed: int, settings: Mapping[str, Any]) -> Tensor:
     """Start latents (1, C, T', H', W'), float32 on the CPU."""
+    if not -(2**63) <= seed < 2**64:
+        raise ConfigError(f"seed {seed} is too large: use a whole number of at most 64 bits")
     size = (settings["num_frames"], settings["height"], settings["width"])
     _, *shape = model.family.latent_shape(*size, vae=model.pipeline.vae)
     channels = model.pipeline.transformer.config.in_channels

@@ -51,7 +51,7 @@ class BlockResult(NamedTuple):
 
 
 class SpectralMotionLoss(nn.Module):
-    """Spectral motion loss of a clip; 0 is coherent motion (or none), about 1 is motion that no SIM(2) path explains.
+    """Spectral motion loss of a clip: the lower, the more of the motion a SIM(2) path explains; 0 is a still clip.
 
     Args:
         config: decisions and presets; ``SpectralConfig.calibrated()`` when left out.
@@ -205,7 +205,7 @@ def block_losses(blocks: Tensor, config: SpectralConfig) -> BlockResult:
     rotation = rotation_loss(spectrum, still_spectrum, ring_energy, geometry, config)
     scaling = scaling_loss(spectrum, still_spectrum, ring_energy, geometry, config)
     losses = torch.stack([translation.loss, rotation.loss, scaling.loss], dim=1)
-    if config.remove_mean:
+    if config.remove_mean or frames == 1:
         losses = torch.where(is_still[:, None], torch.zeros_like(losses), losses)  # what does not move is not implausible
     composite, weights = combine(losses, config)
     return BlockResult(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal
@@ -56,6 +57,8 @@ class SpectralConfig:
     margin: float = 0.0  # excess form: loss above the reference that is not punished
 
     def __post_init__(self) -> None:
+        for field in fields(self):
+            self._check_type(field.name, str(field.type))
         choices = {
             "truncation": ("signed", "one_sided"),
             "polar": ("magnitude", "complex"),
@@ -67,19 +70,31 @@ class SpectralConfig:
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
-        at_least = {"window": 1, "stride": 1, "patches": 1, "minimum_patch_side": 2, "rings": 2, "angles": 8, "radii": 4}
+        at_least = {
+            "window": 1, "stride": 1, "patches": 1, "minimum_patch_side": 2,
+            "rings": 2, "angles": 8, "radii": 4, "scaling_harmonics": 1,
+        }  # fmt: skip
         for name, least in at_least.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, not {getattr(self, name)}")
         for name in ("keep", "keep_time"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name} must lie in (0, 1], not {getattr(self, name)}")
-        for name in ("temperature", "band_sigma", "band_half_width", "ring_sharpness"):
+        for name in ("temperature", "band_sigma", "band_half_width", "ring_sharpness", "inner_radius", "gate_sharpness"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
         for name in ("whiten", "ridge", "ring_weight", "energy_floor", "margin"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+
+    def _check_type(self, name: str, wanted: str) -> None:
+        value = getattr(self, name)
+        if wanted == "bool" and not isinstance(value, bool):
+            raise ValueError(f"{name} must be true or false, not {value!r}")
+        if wanted == "int" and (isinstance(value, bool) or not isinstance(value, int)):
+            raise ValueError(f"{name} must be a whole number, not {value!r}")
+        if wanted == "float" and (isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value)):
+            raise ValueError(f"{name} must be a finite number, not {value!r}")
 
     @classmethod
     def calibrated(cls, **overrides: Any) -> SpectralConfig:

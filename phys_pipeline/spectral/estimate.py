@@ -56,7 +56,8 @@ def _principal_channel(change: Tensor) -> Tensor:
     """Unit mixture of channels (C,) in which the frames change most: an object as bright as its background still shows."""
     # change: (C, T-1, H, W)
     flat = change.flatten(1)
-    return torch.linalg.eigh((flat @ flat.T).double())[1][:, -1].to(change.dtype)
+    covariance = (flat @ flat.T).cpu().double()  # small; not every device has float64 or eigenvectors
+    return torch.linalg.eigh(covariance)[1][:, -1].to(change)
 
 
 def _coarse_to_fine(images: Tensor) -> SimilarityMotion:

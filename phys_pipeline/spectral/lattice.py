@@ -7,7 +7,9 @@ centre of the patch: coordinates run from ``-(N-1)/2`` to ``(N-1)/2``, so that m
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -60,13 +62,28 @@ def cut(video: Tensor, window: int, stride: int, patches: int) -> tuple[Tensor, 
     return torch.stack(rows, dim=1), starts
 
 
-@lru_cache(maxsize=64)
+def constant(build: Callable[..., Any]) -> Callable[..., Any]:
+    """Cache a function that makes constant tensors.
+
+    They are made outside inference mode, or a loss scored under it would leave constants that no backward pass may save.
+    """
+
+    @lru_cache(maxsize=64)
+    @wraps(build)
+    def cached(*arguments: Any) -> Any:
+        with torch.inference_mode(False), torch.no_grad():
+            return build(*arguments)
+
+    return cached
+
+
+@constant
 def hann(length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Half-sample Hann window sin^2(pi (n + 1/2) / N), (N,). Positive everywhere, symmetric."""
     return torch.sin(math.pi * (torch.arange(length, device=device, dtype=dtype) + 0.5) / length) ** 2
 
 
-@lru_cache(maxsize=64)
+@constant
 def apodisation(height: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Separable raised cosine (H, W) that fades a patch out at its borders."""
     return hann(height, device, dtype)[:, None] * hann(width, device, dtype)[None, :]
@@ -87,12 +104,12 @@ def kept_bins(samples: int, keep: float, *, one_sided: bool = False, exclude_nyq
     return list(range(-limit, limit + 1))
 
 
-@lru_cache(maxsize=64)
+@constant
 def dft_matrix(samples: int, bins: tuple[int, ...], centred: bool, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Pruned DFT as a matrix (K, N), complex: row k is exp(-i 2 pi k n / N). ``centred`` puts the phase origin in the middle."""
-    position = torch.arange(samples, device=device, dtype=torch.float64) - ((samples - 1) / 2 if centred else 0.0)
-    angle = -2 * math.pi / samples * torch.tensor(bins, device=device, dtype=torch.float64)[:, None] * position
-    return torch.polar(torch.ones_like(angle), angle).to(complex_dtype(dtype))
+    position = torch.arange(samples, dtype=torch.float64) - ((samples - 1) / 2 if centred else 0.0)
+    angle = -2 * math.pi / samples * torch.tensor(bins, dtype=torch.float64)[:, None] * position
+    return torch.polar(torch.ones_like(angle), angle).to(complex_dtype(dtype)).to(device)  # not every device has float64
 
 
 def spatial_spectrum(blocks: Tensor, rows: tuple[int, ...], columns: tuple[int, ...]) -> Tensor:
@@ -118,7 +135,7 @@ def time_spectrum(signal: Tensor, bins: tuple[int, ...], dim: int) -> Tensor:
     return torch.movedim(torch.movedim(signal, dim, -1).to(matrix.dtype) @ matrix.T, -1, dim)
 
 
-@lru_cache(maxsize=64)
+@constant
 def polar_table(
     height: int,
     width: int,
@@ -136,8 +153,8 @@ def polar_table(
     Returns:
         indices (4, R, A) into the flattened lattice and weights (4, R, A).
     """
-    radius = torch.tensor(radii, device=device, dtype=torch.float64)[:, None]
-    angle = torch.tensor(angles, device=device, dtype=torch.float64)[None, :]
+    radius = torch.tensor(radii, dtype=torch.float64)[:, None]
+    angle = torch.tensor(angles, dtype=torch.float64)[None, :]
     shorter = min(height, width)
     x = (radius * torch.cos(angle) * width / shorter + limit_x).clamp(0, 2 * limit_x)
     y = (radius * torch.sin(angle) * height / shorter + limit_y).clamp(0, 2 * limit_y)
@@ -156,7 +173,7 @@ def polar_table(
             fraction_x * fraction_y,
         ]
     )
-    return indices, weights.to(dtype)
+    return indices.to(device), weights.to(dtype).to(device)
 
 
 def resample_polar(lattice: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .band import band_capture
 from .config import SpectralConfig
-from .lattice import dft_matrix, hann, largest_radius, polar_table, resample_polar, time_spectrum
+from .lattice import constant, dft_matrix, hann, largest_radius, polar_table, resample_polar, time_spectrum
 
 
 class PolarGeometry(NamedTuple):
@@ -131,7 +131,7 @@ def angular_harmonics(spectrum: Tensor, radii: tuple[float, ...], geometry: Pola
     return polar.to(matrix.dtype) @ matrix.T
 
 
-@lru_cache(maxsize=32)
+@constant
 def _ring_masks(geometry: PolarGeometry, rings: int, sharpness: float, device: torch.device, dtype: torch.dtype) -> Tensor:
     shorter = min(geometry.height, geometry.width)
     y = torch.arange(-geometry.limit_y, geometry.limit_y + 1, device=device, dtype=dtype) * shorter / geometry.height

@@ -40,3 +40,12 @@ def test_mirrored_energy_gives_the_mirrored_slope():
 def test_no_energy_is_no_loss_and_no_motion():
     missed, slope = band.band_capture(torch.zeros(2, 16, 6), BINS.float(), HARMONICS.float(), torch.zeros(2), SpectralConfig())
     assert missed.tolist() == [0, 0] and slope.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("gradient", "pays"), [("numerator", False), ("full", True)])
+def test_adding_energy_pays_only_with_gradients_through_the_normaliser(gradient, pays):
+    energy = torch.rand(1, 16, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_(True)
+    config = SpectralConfig.calibrated(gradient=gradient)
+    missed, _ = band.band_capture(energy, BINS, HARMONICS, torch.zeros(1, dtype=torch.float64), config)
+    (slope,) = torch.autograd.grad(missed.sum(), energy)
+    assert (float(slope.min()) < 0) == pays

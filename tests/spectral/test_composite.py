@@ -133,16 +133,6 @@ def _window(frames: int) -> torch.Tensor:
     return (torch.sin(torch.pi * (torch.arange(frames, dtype=torch.float64) + 0.5) / frames) ** 2).view(1, 1, -1, 1, 1)
 
 
-def test_adding_a_coherent_texture_never_lowers_the_training_loss():
-    video = jittered(clips()["object"]).double().requires_grad_(True)
-    (gradient,) = torch.autograd.grad(SpectralMotionLoss()(video).loss, video)
-    for seed in range(4):
-        velocity = (1.5 - seed, 0.5 * seed)
-        texture = textured_clip(velocity=velocity, seed=20 + seed).video[None].double() - 0.5
-        towards = float((gradient * texture).sum()) / float(gradient.norm() * texture.norm())
-        assert towards > -0.02, f"painting in a texture that moves at {velocity} would pay: {towards:.3f}"
-
-
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize(
     "shape",
@@ -170,6 +160,30 @@ def test_degenerate_shapes_give_finite_losses_and_gradients(preset, shape):
     ]
     assert all(bool(torch.isfinite(value.float()).all()) for value in values)
     assert bool(torch.isfinite(video.grad).all())
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_one_frame_has_no_loss(preset):
+    output = SpectralMotionLoss(PRESETS[preset])(torch.rand(1, 3, 1, 32, 32))
+    assert [float(v) for v in (output.loss, output.translation, output.rotation, output.scaling)] == [0, 0, 0, 0]
+    assert bool(output.diagnostics["is_static"][0])
+
+
+def test_scoring_in_inference_mode_does_not_spoil_later_training():
+    video = torch.rand(1, 3, 7, 21, 23)  # a shape that no other test has put into the caches
+    with torch.inference_mode():
+        SpectralMotionLoss()(video)
+    video = video.clone().requires_grad_(True)
+    SpectralMotionLoss()(video).loss.backward()
+    assert bool(torch.isfinite(video.grad).all())
+
+
+def test_noise_scores_high_and_short_clips_score_lower_than_long_ones():
+    """Few frames can't show incoherence: docs/method.md, "Known limits"."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.rand(2, 3, 16, 64, 64, generator=generator)
+    three, eight, sixteen = (float(SpectralMotionLoss()(noise[:, :, :frames]).loss) for frames in (3, 8, 16))
+    assert three < 0.4 < 0.6 < eight < 0.8 < sixteen
 
 
 @pytest.mark.parametrize("preset", PRESETS)

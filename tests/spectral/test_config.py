@@ -41,6 +41,13 @@ def test_unknown_field_names_the_nearest():
         {"patches": 0},
         {"whiten": -1.0},
         {"polar": "none"},
+        {"patches": 2.5},
+        {"rings": True},
+        {"wrap": "no"},
+        {"gate_sharpness": "abc"},
+        {"ridge": float("nan")},
+        {"inner_radius": 0.0},
+        {"scaling_harmonics": 0},
     ],
 )
 def test_out_of_range_values_are_refused(override):

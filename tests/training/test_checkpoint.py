@@ -7,7 +7,7 @@ from tiny import tiny_transformer
 
 from phys_pipeline.adapters import inject_lora, save_adapter
 from phys_pipeline.errors import ConfigError
-from training.checkpoint import find_resume, list_checkpoints, load_checkpoint, save_checkpoint, step_of
+from training.checkpoint import check_resume, find_resume, list_checkpoints, load_checkpoint, save_checkpoint, step_of
 from training.config import TrainConfig
 
 
@@ -33,7 +33,7 @@ def save(config, step, transformer, optimizer):
             file.rename(folder / file.name)
         new.rmdir()
 
-    return save_checkpoint(config, step, write, optimizer)
+    return save_checkpoint(config, step, "digest", write, optimizer)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_a_failure_while_writing_leaves_the_older_checkpoint(config):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        save_checkpoint(config, 2, interrupted, optimizer)
+        save_checkpoint(config, 2, "digest", interrupted, optimizer)
     root = list_checkpoints(config.output_dir)[0].parent
     assert [p.name for p in root.iterdir()] == ["checkpoint-1"]
 
@@ -107,11 +107,8 @@ def test_which_checkpoint_is_resumed(config, tmp_path, caplog):
     assert find_resume(config).step == 1
     config.learning_rate = 5.0
     with caplog.at_level(logging.WARNING):
-        find_resume(config)
+        check_resume(find_resume(config), config, "digest")
     assert "learning_rate 0.0001 -> 5.0" in caplog.text
-    config.rank = 4
-    with pytest.raises(ConfigError, match="rank=2 and this run rank=4"):
-        find_resume(config)
     config.resume = str(tmp_path)
     with pytest.raises(ConfigError, match="no complete checkpoint"):
         find_resume(config)
@@ -119,6 +116,26 @@ def test_which_checkpoint_is_resumed(config, tmp_path, caplog):
     config.resume = str(first)
     with pytest.raises(ConfigError, match="no complete checkpoint"):
         find_resume(config)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rank": 4}, "rank=2 and this run rank=4"),
+        ({"motion_weight": 0.7}, "motion_weight=0.1 and this run motion_weight=0.7"),
+        ({"max_train_steps": 1}, "has 2 steps, max_train_steps=1"),
+        ({}, "other clips or captions"),
+    ],
+)
+def test_a_checkpoint_that_would_make_the_adapters_record_untrue_is_refused(config, change, words):
+    transformer, parameters, optimizer = fresh()
+    train(parameters, optimizer, 2)
+    save(config, 2, transformer, optimizer)
+    config.resume = "true"
+    for key, value in change.items():
+        setattr(config, key, value)
+    with pytest.raises(ConfigError, match=words):
+        check_resume(find_resume(config), config, "digest" if change else "another digest")
 
 
 def test_another_models_checkpoint_is_refused(config):

@@ -8,11 +8,12 @@ import torch
 from safetensors.torch import load_file
 from tiny import save_tiny
 
-from phys_pipeline.errors import ConfigError, ModelError
+from phys_pipeline.errors import ConfigError, DataError, ModelError
 from phys_pipeline.families import get_family
 from phys_pipeline.media import Video, write_video
+from training.checkpoint import clear_output, refuse_unfinished
 from training.config import TrainConfig
-from training.loop import clear_output, generator, learning_rate, noise_levels, sample_order, start_accelerator, train
+from training.loop import generator, learning_rate, noise_levels, sample_order, start_accelerator, train
 from training.tracking import FreezingAlarm
 
 ADAPTER = "pytorch_lora_weights.safetensors"
@@ -233,12 +234,24 @@ def test_a_fresh_run_never_destroys_an_unfinished_one(tmp_path):
     config = TrainConfig(output_dir=str(tmp_path))
     (tmp_path / "checkpoint-5").mkdir()
     (tmp_path / "checkpoint-5" / "state.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"checkpoint-5 of an unfinished run: resume=true"):
-        clear_output(config)
+    for refusing in (refuse_unfinished, clear_output):
+        with pytest.raises(ConfigError, match=r"checkpoint-5 of an unfinished run: resume=true"):
+            refusing(config)
     assert (tmp_path / "checkpoint-5").is_dir()
     (tmp_path / "provenance.json").write_text("{}")  # written last: the run is finished
+    refuse_unfinished(config)
+    assert (tmp_path / "checkpoint-5").is_dir()
     clear_output(config)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_wrong_data_folder_costs_a_finished_run_nothing(base, tmp_path):
+    once = settings(base, tmp_path / "run", max_train_steps=4, checkpoint_every=2, motion_weight=0.0)
+    train(once, progress=False)
+    before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
+    with pytest.raises(DataError):
+        train(settings(base, tmp_path / "run", data=str(tmp_path / "typo"), motion_weight=0.0), progress=False)
+    assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
 
 
 def test_every_sample_once_per_epoch_in_an_order_that_needs_no_state():
