@@ -228,6 +228,7 @@ def test_interrupting_a_long_overlay_leaves_nothing(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "phys_pipeline", "overlay", str(SAMPLES / "mdn_rabbit.webm"), "-o", str(output)],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # a background job may ignore it
     )  # fmt: skip
     assert process.stderr is not None
     assert "reading" in process.stderr.readline()

@@ -260,10 +260,12 @@ def make_clip(
     colour: str | None = None,
     motion: str | None = None,
     paraphrase: float = 0.0,
+    spread: float = 1.0,
 ) -> SyntheticClip:
     """Draw a captioned clip; what isn't given is drawn at random. Equal seeds give equal clips.
 
-    The object stays inside the picture. ``paraphrase`` is the share of captions that aren't in canonical form.
+    The object stays inside the picture. ``paraphrase`` is the share of captions that aren't in canonical form. ``spread`` in
+    [0, 1] narrows places, sizes, speeds and angles towards their means: with 0 the caption alone tells where everything is.
     ConfigError for unknown names, for a rotation that can't be seen (circle) or an empty size.
     """
     _check_size(frames, height, width)
@@ -278,26 +280,29 @@ def make_clip(
     shape = _choose("shape", shape, SHAPES if shape is not None else shape_names, rng)
     colour = _choose("colour", colour, tuple(COLOURS), rng)
 
+    def draw(low: float, high: float) -> float:
+        return (low + high) / 2 + spread * float(rng.uniform((low - high) / 2, (high - low) / 2))
+
     scale = min(height, width) / _REFERENCE_SIDE
     span = max(frames - 1, 1)
     pace = 15 / span  # speeds are set for 16 frames, and keep the path's length for other counts
-    radius, angle = scale * rng.uniform(8.5, 11.0), 0.0
+    radius, angle = scale * draw(8.5, 11.0), 0.0
     velocity_x = velocity_y = rotation = zoom = 0.0
     if motion in _DIRECTION:
-        speed = scale * pace * rng.uniform(1.1, 1.9)
+        speed = scale * pace * draw(1.1, 1.9)
         velocity_x, velocity_y = speed * _DIRECTION[motion][0], speed * _DIRECTION[motion][1]
     elif motion.startswith("rotates"):
-        rotation = pace * rng.uniform(0.075, 0.15) * (1 if motion == "rotates clockwise" else -1)
-        angle = rng.uniform(0, 2 * np.pi)
+        rotation = pace * draw(0.075, 0.15) * (1 if motion == "rotates clockwise" else -1)
+        angle = draw(0, 2 * np.pi)
     elif motion in ("grows", "shrinks"):
-        zoom = pace * rng.uniform(0.035, 0.055) * (1 if motion == "grows" else -1)
-        radius = scale * (rng.uniform(5.5, 7.0) if motion == "grows" else rng.uniform(12.0, 14.0))
+        zoom = pace * draw(0.035, 0.055) * (1 if motion == "grows" else -1)
+        radius = scale * (draw(5.5, 7.0) if motion == "grows" else draw(12.0, 14.0))
     extent = 1.3 * radius * math.exp(max(zoom, 0.0) * span)
     start = []
     for side, velocity in ((width, velocity_x), (height, velocity_y)):
         travel = velocity * span
         low, high = extent + max(-travel, 0.0), side - 1 - extent - max(travel, 0.0)
-        start.append(rng.uniform(low, high) if low < high else (low + high) / 2)
+        start.append(draw(low, high) if low < high else (low + high) / 2)
 
     truth = MotionTruth(velocity_x, velocity_y, rotation, zoom)
     x, y, size = _moved_coordinates(frames, height, width, truth, (start[0], start[1]), angle)

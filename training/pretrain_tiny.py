@@ -1,0 +1,257 @@
+"""Train the embedded tiny HunyuanVideo-architecture model on captioned synthetic clips, from scratch, on a CPU.
+
+    python training/pretrain_tiny.py --output phys_pipeline/assets/tiny_hunyuan --work out/pretrain_tiny --steps 5000 --seed 0
+    python training/pretrain_tiny.py --output out/smoke/model --work out/smoke --smoke --steps 4
+
+First the frame autoencoder is trained, then the transformer and both text encoders on its latents, last the autoencoder's decoder
+for a little longer. Add --resume to go on after an interruption; the transformer is then the same to the bit on the same
+machine. Progress goes to stderr and WORK/log.jsonl; the averaged model is exported to OUTPUT every few hundred steps, so there is
+always one to use.
+
+Exit codes: 0 finished, 2 an expected error (one line), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `training` and `phys_pipeline` are found
+
+import torch
+
+from phys_pipeline.atomic import atomic_file
+from phys_pipeline.errors import ConfigError, PhysPipelineError
+from phys_pipeline.models.frame_autoencoder import FrameAutoencoder
+from phys_pipeline.noise_path import RectifiedFlow
+from training.tiny_autoencoder import train_autoencoder
+from training.tiny_data import Batch, LatentPool
+from training.tiny_model import MAX_TEXT_TOKENS, SHIFT, SIZES, TinyModel, describe, save_pipeline, stored_tokenizers
+from training.tiny_parallel import ShardedGradients, trapezoid
+
+EARLY_SHIFT = 3.0  # first the look, at moderate noise; then SHIFT, so that the layout gets its share of the steps (16 %, not 2)
+UNIFORM_SHARE = 0.125  # of the noise levels; the rest is logit-normal
+EMA = 0.999
+CARD = (Path(__file__).parent / "tiny_model_card.md").read_text(encoding="utf-8")  # once, so that an edit can't stop a long run
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Everything that differs between the real run and the smoke test."""
+
+    size: str = "tiny"
+    frames: int = 16
+    side: int = 64
+    autoencoder_steps: int = 800
+    autoencoder_batch: int = 24
+    decoder_steps: int = 600
+    chunk: int = 256
+    initial_chunks: int = 6
+    largest_chunks: int = 24
+    grow_every: int = 120
+    short_frames: int = 8  # the first short_steps see windows of this length: half the cost, and the look is learned first
+    short_steps: int = 1500
+    narrow_from: int = 6750  # from this step on clips are drawn with little spread: the caption alone tells the layout
+    narrow_spread: float = 0.25
+    narrow_chunks: int = 8
+    early_steps: int = 4250  # with EARLY_SHIFT
+    batch: int = 8
+    peak: float = 1.5e-3
+    warm_up: int = 200
+    log_every: int = 50
+    checkpoint_every: int = 250
+    export_every: int = 500
+
+
+REAL = Preset()
+SMOKE = Preset(
+    size="smoke", frames=4, side=32, autoencoder_steps=4, autoencoder_batch=8, decoder_steps=2, chunk=8, initial_chunks=1,
+    largest_chunks=2, grow_every=2, short_frames=2, short_steps=1, early_steps=2, narrow_from=3, narrow_chunks=1, batch=4,
+    warm_up=2, log_every=1, checkpoint_every=2, export_every=2,
+)  # fmt: skip
+
+
+def generation_settings(preset: Preset) -> dict[str, Any]:
+    """Arguments that the pipeline needs for this model; saved as "generation" in phys_pipeline.json."""
+    return {
+        "prompt_template": {"template": "{}", "crop_start": 0},
+        "max_sequence_length": MAX_TEXT_TOKENS,
+        "num_frames": preset.frames,
+        "height": preset.side,
+        "width": preset.side,
+        "fps": 8,
+        "num_inference_steps": 20,
+        "guidance_scale": 6.0,
+        "true_cfg_scale": 2.0,
+        "negative_prompt": "",
+    }
+
+
+def shard_loss(model: TinyModel, batch: Batch, sigma: torch.Tensor, part: slice) -> torch.Tensor:  # sigma (B,)
+    """Mean squared error of the velocity over one part of the batch."""
+    path = RectifiedFlow()
+    latents, noise, level = batch.latents[part], batch.noise[part], sigma[part]
+    noisy = path.corrupt(latents, noise, level)
+    velocity = model(noisy, path.timestep(level), batch.captions[part], batch.guidance[part])
+    return (velocity - path.target(latents, noise, level)).square().mean()
+
+
+def draw_sigma(batch: Batch, shift: float) -> torch.Tensor:
+    """Noise levels (B,): logit-normal with a uniform part, both shifted."""
+    size, path = len(batch.captions), RectifiedFlow()
+    usual = path.sample(size, batch.generator, law="logit_normal", shift=shift)
+    uniform = path.sample(size, batch.generator, law="uniform", shift=shift)
+    return torch.where(torch.rand(size, generator=batch.generator) < UNIFORM_SHARE, uniform, usual)
+
+
+class Log:
+    """JSON lines; on resuming, records past the checkpoint are dropped."""
+
+    def __init__(self, path: Path, keep: int | None) -> None:
+        self.path = path
+        records = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        kept = [r for r in records if keep is not None and (r["stage"] != "transformer" or r["step"] <= keep)]
+        path.write_text("".join(json.dumps(record) + "\n" for record in kept), encoding="utf-8")
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        rounded = {key: round(value, 8) if isinstance(value, float) else value for key, value in record.items()}
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(rounded) + "\n")
+        print(" ".join(f"{key}={value:.5g}" if isinstance(value, float) else f"{key}={value}" for key, value in record.items()),
+              file=sys.stderr, flush=True)  # fmt: skip
+
+
+def export(averaged: TinyModel, autoencoder: FrameAutoencoder, output: Path, preset: Preset, provenance: dict[str, Any]) -> None:
+    """Write the averaged model as a diffusers folder."""
+    megabytes = sum(p.numel() for p in [*averaged.parameters(), *autoencoder.parameters()]) * 2 / 1e6
+    card = CARD.format(
+        parameters=f"{sum(p.numel() for p in averaged.transformer.parameters()) / 1e6:.1f}",  # type: ignore[attr-defined]
+        megabytes=f"{megabytes:.0f}",
+        shift=SHIFT,
+        early_shift=EARLY_SHIFT,
+        true_cfg_scale=generation_settings(preset)["true_cfg_scale"],
+        **provenance,
+        **asdict(preset),
+    )
+    save_pipeline(averaged, autoencoder, output, generation=generation_settings(preset), card=card, provenance=provenance)
+
+
+def pretrain(
+    output: Path, work: Path, *, steps: int, seed: int, preset: Preset, workers: int, resume: bool, stop_at: int | None = None
+) -> None:
+    """Run or resume the whole training, up to ``stop_at`` of its ``steps`` if given. ConfigError if WORK holds another run."""
+    if steps < 1 or preset.batch % workers:
+        raise ConfigError(f"steps={steps}, workers={workers}: use steps >= 1 and workers that divide the batch of {preset.batch}")
+    checkpoint = work / "checkpoint.pt"
+    if checkpoint.exists() and not resume:
+        raise ConfigError(f"{work} already holds a run: add --resume, or choose another --work")
+    work.mkdir(parents=True, exist_ok=True)
+    state = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else None
+    identity = {"seed": seed, "size": describe(SIZES[preset.size]), "workers": workers}
+    if state is not None and state["identity"] != identity:
+        raise ConfigError(f"{checkpoint} was made with other settings: resume with {state['identity']}, or choose another --work")
+    log = Log(work / "log.jsonl", (state["step"] if state else 0) if resume else None)
+
+    def train_frames(steps: int, decoder_of: FrameAutoencoder | None) -> FrameAutoencoder:
+        return train_autoencoder(
+            work, steps=steps, seed=seed, decoder_of=decoder_of, batch_size=preset.autoencoder_batch, side=preset.side,
+            workers=workers, resume=resume, log=log,
+        )  # fmt: skip
+
+    autoencoder = train_frames(preset.autoencoder_steps, None)
+    pool = LatentPool(
+        work, autoencoder, seed=seed, frames=preset.frames, side=preset.side, chunk=preset.chunk, initial=preset.initial_chunks,
+        largest=preset.largest_chunks, grow_every=preset.grow_every,
+    )  # fmt: skip
+    narrow = LatentPool(
+        work, autoencoder, seed=seed, frames=preset.frames, side=preset.side, chunk=preset.chunk, initial=preset.narrow_chunks,
+        largest=preset.narrow_chunks, grow_every=preset.grow_every, spread=preset.narrow_spread, folder="narrow_pool",
+    )  # fmt: skip
+    model = TinyModel(SIZES[preset.size], autoencoder.config["latent_channels"], seed, stored_tokenizers(work)).train()
+    averaged = copy.deepcopy(model)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=preset.peak, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    begin = 0
+    if state is not None:
+        model.load_state_dict(state["model"])
+        averaged.load_state_dict(state["averaged"])
+        optimiser.load_state_dict(state["optimiser"])
+        begin = state["step"]
+    del state
+
+    live, slow = list(model.parameters()), list(averaged.parameters())
+    gradients = ShardedGradients(live, workers)
+    width = preset.batch // workers
+    total, since = 0.0, time.monotonic()
+    last = min(steps, stop_at or steps)
+    for step in range(begin, last):
+        for group in optimiser.param_groups:
+            group["lr"] = trapezoid(step, steps, peak=preset.peak, warm_up=preset.warm_up)
+        source = pool if step < preset.narrow_from else narrow
+        batch = source.batch(step, preset.batch, preset.short_frames if step < preset.short_steps else None)
+        sigma = draw_sigma(batch, EARLY_SHIFT if step < preset.early_steps else SHIFT)
+
+        def part_loss(part: int, batch: Batch = batch, sigma: torch.Tensor = sigma) -> torch.Tensor:
+            return shard_loss(model, batch, sigma, slice(part * width, (part + 1) * width))
+
+        loss = gradients(part_loss)
+        if loss != loss:
+            raise PhysPipelineError(f"the loss is not a number at step {step}: lower the learning rate")
+        torch.nn.utils.clip_grad_norm_(live, 1.0)
+        optimiser.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(list[torch.Tensor](slow), list[torch.Tensor](live), 1 - min(EMA, (step + 1) / (step + 10)))
+        total += loss
+        done = step + 1
+        if done % preset.log_every == 0:
+            now = time.monotonic()
+            log({"stage": "transformer", "step": done, "loss": total / preset.log_every, "lr": optimiser.param_groups[0]["lr"],
+                 "clips": len(source), "seconds_per_step": (now - since) / preset.log_every})  # fmt: skip
+            total, since = 0.0, now
+        if done % preset.checkpoint_every == 0 or done == last:
+            record = {"model": model.state_dict(), "averaged": averaged.state_dict(), "optimiser": optimiser.state_dict(),
+                      "step": done, "identity": identity}  # fmt: skip
+            with atomic_file(checkpoint) as path:
+                torch.save(record, path)
+        if done % preset.export_every == 0:
+            export(averaged, autoencoder, output, preset, {"steps": done, "seed": seed})
+    gradients.close()
+    if last == steps:
+        autoencoder = train_frames(preset.decoder_steps, autoencoder)
+    export(averaged, autoencoder, output, preset, {"steps": last, "seed": seed})
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, required=True, help="folder of the exported model; replaced whole")
+    parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints, encoded clips and the log")
+    parser.add_argument("--steps", type=int, default=5000, help="steps of the transformer (default 5000)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2, help="threads that share a batch (default 2)")
+    parser.add_argument("--resume", action="store_true", help="go on from WORK's newest checkpoint")
+    parser.add_argument(
+        "--stop-at", type=int, metavar="STEP", help="stop early, to go on later with --resume and the same --steps"
+    )
+    parser.add_argument("--smoke", action="store_true", help="a minute model, to test the program")
+    options = parser.parse_args(arguments)
+    try:
+        pretrain(
+            options.output, options.work, steps=options.steps, seed=options.seed, preset=SMOKE if options.smoke else REAL,
+            workers=options.workers, resume=options.resume, stop_at=options.stop_at,
+        )  # fmt: skip
+    except PhysPipelineError as error:
+        print(f"pretrain_tiny: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
