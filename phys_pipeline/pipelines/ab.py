@@ -96,7 +96,7 @@ def _settings(model: LoadedModel, generation: Mapping[str, Any]) -> dict[str, An
     settings = {**allowed, **model.defaults, **given}
     model.family.check_size(settings["num_frames"], settings["height"], settings["width"], model.pipeline.vae)
     if not 1 <= settings["num_inference_steps"] <= 1000:
-        raise ConfigError(f"num_inference_steps is {settings['num_inference_steps']}: use 1 to 1000")
+        raise ConfigError(f"num_inference_steps is {settings['num_inference_steps']}: use at least 1 and at most 1000")
     if not 0 < settings["fps"] <= 1000:
         raise ConfigError(f"fps is {settings['fps']}: use a positive number up to 1000")
     for key in ("guidance_scale", "true_cfg_scale"):
