@@ -23,3 +23,8 @@ class AdapterError(PhysPipelineError):
 
 class DataError(PhysPipelineError):
     """A training set has no usable clip, or a clip lacks its caption."""
+
+
+def first_line(error: BaseException) -> str:
+    """The first line with text of somebody else's error, at most 300 characters, or its class: for a one-line message of ours."""
+    return next((line for line in str(error).strip().splitlines() if line.strip()), type(error).__name__)[:300]

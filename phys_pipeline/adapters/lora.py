@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from phys_pipeline.adapters import formats
 from phys_pipeline.adapters.layers import adapter_names, checked_weight, linear_layers, lora_layers, snapshot
 from phys_pipeline.atomic import atomic_folder
-from phys_pipeline.errors import AdapterError
+from phys_pipeline.errors import AdapterError, first_line
 from phys_pipeline.families import LoadedModel, VideoFamily, get_family
 
 logger = logging.getLogger(__name__)
@@ -203,8 +203,7 @@ def find_adapter(path: str | Path) -> Path:
     try:
         return Path(hf_hub_download(str(path), formats.WEIGHTS_FILE))
     except Exception as error:  # network, gated, missing repository or file: classes differ between hub versions
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise AdapterError(f"can't get adapter {path} from the Hub ({reason[:300]}): check name and network, or download it "
+        raise AdapterError(f"can't get adapter {path} from the Hub ({first_line(error)}): check name and network, or download it "
                            "elsewhere and give its folder") from error  # fmt: skip
 
 

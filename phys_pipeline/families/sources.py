@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from phys_pipeline.errors import ModelError
+from phys_pipeline.errors import ModelError, first_line
 
 if TYPE_CHECKING:
     from phys_pipeline.families.base import FamilySpec
@@ -123,11 +123,6 @@ def _no_progress_bars() -> Iterator[None]:
     finally:
         if shown:
             messages.enable_progress_bar()
-
-
-def first_line(error: BaseException) -> str:
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return lines[0][:300] if lines else type(error).__name__
 
 
 def _check_class(folder: Path, source: str, spec: FamilySpec) -> None:

@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from phys_pipeline.errors import ModelError
+from phys_pipeline.errors import ModelError, first_line
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def load_tokenizer(folder: str | Path, probe: str = PROBE) -> Any:
             tokenizer = getattr(transformers, name).from_pretrained(folder)
             result = decoded(tokenizer, probe)
         except Exception as error:  # transformers raises many kinds for unreadable files
-            failures.append(f"{name}: {_first_line(error)}")
+            failures.append(f"{name}: {first_line(error)}")
             continue
         if result == probe:
             if failures:
@@ -62,7 +62,3 @@ def load_tokenizer(folder: str | Path, probe: str = PROBE) -> Any:
         f"the tokenizer in {folder} does not give text back with transformers {transformers.__version__} "
         f"({'; '.join(failures)}): install another transformers version or fetch the tokenizer files again"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
