@@ -125,3 +125,16 @@ def save_tiny(folder: str | Path, pipeline=None, **generation: Any) -> Path:
     }
     (folder / "phys_pipeline.json").write_text(json.dumps(description, indent=2, sort_keys=True) + "\n")
     return folder
+
+
+def save_clips(folder: str | Path, count: int, frames: int) -> Path:
+    """A data folder: ``count`` noise clips of 16x16 pixels, each with its caption in a .txt file."""
+    from phys_pipeline.media import Video, write_video
+
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    for i in range(count):
+        video = torch.rand(3, frames, 16, 16, generator=torch.Generator().manual_seed(i))
+        write_video(folder / f"{i}.mp4", Video.from_tensor(video, 8.0))
+        (folder / f"{i}.txt").write_text(f"clip number {i}")
+    return folder

@@ -1,90 +1,27 @@
 """LoRA adapters on the tiny pipeline: what is trained, the round trip, and every way a file can be wrong."""
 
-import hashlib
 import json
 import logging
 import shutil
 
 import pytest
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tiny import GENERATION, save_tiny, tiny_pipeline, tiny_transformer
-from torch import nn
+from tiny_adapter import ALPHA, RANK, fill, output, save, sha, state, stored_metadata
 
 from phys_pipeline.adapters import (
     adapter_at,
     adapter_names,
     adapters_kept,
-    find_adapter,
     inject_lora,
     load_adapter,
-    save_adapter,
     unload_adapter,
 )
-from phys_pipeline.adapters.formats import WEIGHTS_FILE, describe_format, detect_format, rewrite_header
-from phys_pipeline.adapters.layers import linear_layers
+from phys_pipeline.adapters.formats import WEIGHTS_FILE
 from phys_pipeline.errors import AdapterError
-from phys_pipeline.families import as_loaded, get_family, load_model
+from phys_pipeline.families import get_family, load_model
 from phys_pipeline.families.hunyuan_video import LORA_ATTENTION_AND_FEED_FORWARD
-
-RANK, ALPHA = 4, 10.0
-
-
-@pytest.fixture
-def pipeline():
-    return tiny_pipeline()
-
-
-@pytest.fixture(scope="module")
-def trained():
-    """A pipeline with a LoRA whose alpha differs from its rank and whose weights are not at their start."""
-    pipeline = tiny_pipeline()
-    _fill(inject_lora(pipeline.transformer, RANK, ALPHA, seed=0))
-    return pipeline
-
-
-@pytest.fixture(scope="module")
-def saved(trained, tmp_path_factory):
-    return _save(trained, tmp_path_factory.mktemp("adapters") / "good")
-
-
-def _fill(parameters, seed=1):
-    g = torch.Generator().manual_seed(seed)
-    for parameter in parameters:
-        parameter.data.add_(0.1 * torch.randn(parameter.shape, generator=g))
-
-
-def _save(pipeline, folder, **options):
-    options = {"base_model": "hunyuanvideo-community/HunyuanVideo", "extra_metadata": {"steps": 3, "preset": "paper"}, **options}
-    return save_adapter(pipeline.transformer, folder, family="hunyuan_video", **options)
-
-
-@torch.no_grad()
-def _output(pipeline):
-    family = get_family("hunyuan_video").bind(pipeline.transformer)
-    text = family.encode_text(pipeline, ["a ball"], GENERATION)
-    x = torch.randn(1, 4, 2, 3, 3, generator=torch.Generator().manual_seed(0))
-    return pipeline.transformer.eval()(**family.inputs(x, torch.tensor([0.5]), text))[0]
-
-
-def _state(transformer):
-    """Everything an adapter could change, without copying weights."""
-    return (
-        [(n, p.data_ptr(), p.requires_grad) for n, p in transformer.named_parameters()],
-        [(n, type(m)) for n, m in transformer.named_modules()],
-        adapter_names(transformer),
-    )
-
-
-def _sha(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
-
-
-def _metadata(file):
-    with safe_open(file, framework="pt") as opened:
-        return dict(opened.metadata())
-
 
 # injection
 
@@ -110,10 +47,10 @@ def test_feed_forward_layers_can_be_added(pipeline):
 
 
 def test_suffix_targets_that_reach_the_token_refiner_are_refused(pipeline):
-    before = _state(pipeline.transformer)
+    before = state(pipeline.transformer)
     with pytest.raises(AdapterError, match=r"context_embedder\.token_refiner"):
         inject_lora(pipeline.transformer, RANK, regex=r".*attn\.(to_q|to_k|to_v)")
-    assert _state(pipeline.transformer) == before
+    assert state(pipeline.transformer) == before
 
 
 @pytest.mark.parametrize(
@@ -126,17 +63,17 @@ def test_suffix_targets_that_reach_the_token_refiner_are_refused(pipeline):
     ],
 )
 def test_wrong_targets_leave_the_model_alone(pipeline, options, message):
-    before = _state(pipeline.transformer)
+    before = state(pipeline.transformer)
     with pytest.raises(AdapterError, match=message):
         inject_lora(pipeline.transformer, **options)
-    assert _state(pipeline.transformer) == before
+    assert state(pipeline.transformer) == before
 
 
 def test_a_new_adapter_changes_nothing_and_its_seed_decides_its_start(pipeline):
-    base, state = _output(pipeline), torch.get_rng_state()
+    base, state = output(pipeline), torch.get_rng_state()
     first = [p.clone() for p in inject_lora(pipeline.transformer, RANK, seed=5)]
     assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(_output(pipeline), base)
+    assert torch.equal(output(pipeline), base)
     other = inject_lora(tiny_transformer(), RANK, seed=5)
     assert all(torch.equal(a, b) for a, b in zip(first, other, strict=True))
     with pytest.raises(AdapterError, match="already has an adapter named 'default'"):
@@ -147,7 +84,7 @@ def test_gradient_checkpointing_gives_equal_gradients(pipeline):
     family = get_family("hunyuan_video")
     text = family.encode_text(pipeline, ["a ball"], GENERATION)
     parameters = inject_lora(pipeline.transformer, RANK, ALPHA, seed=0)
-    _fill(parameters)
+    fill(parameters)
     x = torch.randn(1, 4, 2, 3, 3, generator=torch.Generator().manual_seed(0))
     gradients = []
     for checkpointing in (False, True):
@@ -179,10 +116,10 @@ def test_small_updates_move_a_float32_adapter_on_a_bfloat16_base(pipeline):
 
 
 def test_round_trip_gives_exactly_the_trained_output(trained, saved, pipeline):
-    base = _output(pipeline)
+    base = output(pipeline)
     info = load_adapter(pipeline, saved)
-    assert torch.equal(_output(pipeline), _output(trained))
-    assert (_output(pipeline) - base).abs().max() > 1e-3
+    assert torch.equal(output(pipeline), output(trained))
+    assert (output(pipeline) - base).abs().max() > 1e-3
     assert (info.name, info.rank, info.alpha, info.tensors) == ("physics", RANK, ALPHA, 22)
     assert info.provenance["base_model"] == "hunyuanvideo-community/HunyuanVideo" and info.provenance["steps"] == 3
     layer = pipeline.transformer.transformer_blocks[0].attn.to_q
@@ -191,7 +128,7 @@ def test_round_trip_gives_exactly_the_trained_output(trained, saved, pipeline):
 
 def test_plain_diffusers_reads_it_the_same(trained, saved, pipeline):
     pipeline.load_lora_weights(str(saved), adapter_name="other")
-    assert torch.equal(_output(pipeline), _output(trained))
+    assert torch.equal(output(pipeline), output(trained))
 
 
 def test_delta_is_the_norm_of_the_weight_changes(trained, saved, pipeline):
@@ -206,16 +143,16 @@ def test_delta_is_the_norm_of_the_weight_changes(trained, saved, pipeline):
 
 
 def test_weight_scales_and_unloading_restores_the_plain_model(saved, pipeline):
-    base = _output(pipeline)
-    before = _state(pipeline.transformer)
+    base = output(pipeline)
+    before = state(pipeline.transformer)
     load_adapter(pipeline, saved, weight=0.0)
-    assert torch.equal(_output(pipeline), base)
+    assert torch.equal(output(pipeline), base)
     unload_adapter(pipeline, "physics")
     load_adapter(pipeline, saved, weight=0.5)
-    half = _output(pipeline)
+    half = output(pipeline)
     unload_adapter(pipeline, "physics")
-    assert not torch.equal(half, base) and torch.equal(_output(pipeline), base)
-    after = _state(pipeline.transformer)
+    assert not torch.equal(half, base) and torch.equal(output(pipeline), base)
+    after = state(pipeline.transformer)
     assert [n for n, *_ in after[0]] == [n for n, *_ in before[0]] and after[1:] == before[1:]
     unload_adapter(pipeline, "never there")
 
@@ -228,24 +165,24 @@ def test_ranks_and_alphas_of_single_layers_survive(pipeline, tmp_path):
         rank_pattern={"transformer_blocks.0.attn.to_k": 2}, alpha_pattern={"transformer_blocks.0.attn.to_k": 7},
     )  # fmt: skip
     pipeline.transformer.add_adapter(config)
-    _fill([p for n, p in pipeline.transformer.named_parameters() if "lora" in n])
+    fill([p for n, p in pipeline.transformer.named_parameters() if "lora" in n])
     fresh = tiny_pipeline()
-    load_adapter(fresh, _save(pipeline, tmp_path / "a"))
-    assert torch.equal(_output(fresh), _output(pipeline))
+    load_adapter(fresh, save(pipeline, tmp_path / "a"))
+    assert torch.equal(output(fresh), output(pipeline))
     attention = fresh.transformer.transformer_blocks[0].attn
     assert attention.to_k.scaling["physics"] == 7 / 2 and attention.to_q.scaling["physics"] == 6 / 4
 
 
 def test_equal_adapters_are_equal_files(trained, saved, tmp_path):
-    assert len({tuple(_sha(_save(trained, tmp_path / f"copy{i}")).items()) for i in range(4)}) == 1
-    assert _sha(tmp_path / "copy0") == _sha(saved)
+    assert len({tuple(sha(save(trained, tmp_path / f"copy{i}")).items()) for i in range(4)}) == 1
+    assert sha(tmp_path / "copy0") == sha(saved)
     again = tiny_pipeline()
-    _fill(inject_lora(again.transformer, RANK, ALPHA, seed=0))
-    assert _sha(_save(again, tmp_path / "again")) == _sha(saved)
+    fill(inject_lora(again.transformer, RANK, ALPHA, seed=0))
+    assert sha(save(again, tmp_path / "again")) == sha(saved)
 
 
 def test_metadata_is_minimal_and_provenance_is_beside(saved):
-    metadata = _metadata(saved / WEIGHTS_FILE)
+    metadata = stored_metadata(saved / WEIGHTS_FILE)
     assert set(metadata) == {"format", "lora_adapter_metadata", "phys_pipeline"}
     fields = json.loads(metadata["lora_adapter_metadata"])
     assert set(fields) == {"transformer.r", "transformer.lora_alpha", "transformer.target_modules"}
@@ -258,7 +195,7 @@ def test_metadata_is_minimal_and_provenance_is_beside(saved):
 def test_loaded_models_revision_is_kept_and_local_paths_are_not(trained, tmp_path):
     folder = save_tiny(tmp_path / "private" / "my_model")
     model = load_model(str(folder))
-    provenance = json.loads((_save(trained, tmp_path / "a", base_model=model) / "provenance.json").read_text())
+    provenance = json.loads((save(trained, tmp_path / "a", base_model=model) / "provenance.json").read_text())
     assert provenance["base_model"] == "my_model" and provenance["revision"] == model.revision != ""
     assert "private" not in json.dumps(provenance)
     load_adapter(model, tmp_path / "a")  # a LoadedModel is a pipeline too
@@ -266,19 +203,19 @@ def test_loaded_models_revision_is_kept_and_local_paths_are_not(trained, tmp_pat
 
 
 def test_saving_replaces_a_folder_whole_and_failing_keeps_it(trained, saved, tmp_path, pipeline):
-    folder = _save(trained, tmp_path / "a")
+    folder = save(trained, tmp_path / "a")
     (folder / "old.txt").write_text("old")
-    before = _sha(folder)
+    before = sha(folder)
     with pytest.raises(AdapterError, match="JSON"):
-        _save(trained, folder, extra_metadata={"loss": float("nan")})
+        save(trained, folder, extra_metadata={"loss": float("nan")})
     bad = tiny_pipeline()
     inject_lora(bad.transformer, RANK)[0].data[0, 0] = float("nan")
     with pytest.raises(AdapterError, match="NaN or infinity"):
-        _save(bad, folder)
+        save(bad, folder)
     with pytest.raises(AdapterError, match="has no adapter"):
-        _save(pipeline, folder)
-    assert _sha(folder) == before
-    assert _sha(_save(trained, folder)) == _sha(saved)
+        save(pipeline, folder)
+    assert sha(folder) == before
+    assert sha(save(trained, folder)) == sha(saved)
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
 
 
@@ -293,21 +230,21 @@ def test_a_writer_that_changes_a_tensor_is_caught(trained, tmp_path, monkeypatch
 
     monkeypatch.setattr(HunyuanVideoPipeline, "save_lora_weights", careless)
     with pytest.raises(AdapterError, match="changed"):
-        _save(trained, tmp_path / "a")
+        save(trained, tmp_path / "a")
 
     def forgetful(folder, transformer_lora_layers, transformer_lora_adapter_metadata):
         write(folder, transformer_lora_layers)
 
     monkeypatch.setattr(HunyuanVideoPipeline, "save_lora_weights", forgetful)
     with pytest.raises(AdapterError, match="lost its rank or alpha"):
-        _save(trained, tmp_path / "a")
+        save(trained, tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
 def test_an_untrained_adapter_saves_and_loads_with_a_warning(pipeline, tmp_path, caplog):
     inject_lora(pipeline.transformer, RANK)
     with caplog.at_level(logging.WARNING, "phys_pipeline"):
-        info = load_adapter(tiny_pipeline(), _save(pipeline, tmp_path / "a"))
+        info = load_adapter(tiny_pipeline(), save(pipeline, tmp_path / "a"))
     assert info.delta == 0 and "changes nothing" in caplog.text
 
 
@@ -324,72 +261,6 @@ def test_bfloat16_model_takes_a_float32_adapter(saved):
 # files that can't be loaded
 
 
-def _rename(tensors, function):
-    return {function(k): v for k, v in tensors.items()}
-
-
-def _core(key):
-    return key.removeprefix("transformer.")
-
-
-WRONG = {
-    "comfyui": (lambda t: _rename(t, lambda k: "diffusion_model." + _core(k)), "ComfyUI"),
-    "kohya": (lambda t: _rename(t, lambda k: "lora_unet_" + _core(k).replace(".", "_")), "kohya"),
-    "peft": (lambda t: _rename(t, lambda k: "base_model.model." + _core(k)), "PEFT"),
-    "sd": (lambda t: _rename(t, lambda k: "unet." + _core(k)), "Stable Diffusion"),
-    "tencent": (lambda t: _rename(t, lambda k: k.replace("transformer_blocks", "double_blocks")), "Tencent"),
-    "weights": (lambda t: _rename(t, lambda k: k.replace(".lora_A", "").replace(".lora_B", "_2")), "not an adapter"),
-    "lokr": (lambda t: _rename(t, lambda k: k.replace("lora_A.weight", "lokr_w1").replace("lora_B.weight", "lokr_w2")), "LoKr"),
-    "dora": (lambda t: {**t, "transformer.transformer_blocks.0.attn.to_q.lora_magnitude_vector": torch.ones(20)}, "DoRA"),
-    "no prefix": (lambda t: _rename(t, _core), "unknown"),
-    "half": (lambda t: {k: v for k, v in t.items() if not k.endswith("to_q.lora_B.weight")}, "lacks lora_B"),
-    "alpha keys": (lambda t: {**t, "transformer.transformer_blocks.0.attn.to_q.alpha": torch.ones(())}, "1 of 23 tensors"),
-    "nan": (lambda t: {k: v * float("nan") for k, v in t.items()}, "NaN or infinity"),
-    "deeper": (
-        lambda t: {**t, **_rename(t, lambda k: k.replace(".0.attn", ".7.attn"))},
-        r"11 of its 22 layers.*single_transformer_blocks\.7\.attn\.to_k; it was trained for hunyuanvideo-community",
-    ),
-    "wider": (
-        lambda t: {k: v.repeat((1, 2) if "lora_A" in k else (2, 1)) for k, v in t.items()},
-        r"is 20x20 here but .* \(40, 4\) and \(4, 40\).*trained for hunyuanvideo-community",
-    ),
-}
-
-
-@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG.keys())
-def test_wrong_files_name_the_reason_and_leave_the_pipeline(saved, tmp_path, pipeline, change, message):
-    good = saved / WEIGHTS_FILE
-    tensors = {k: v.clone() for k, v in change(load_file(good)).items()}
-    save_file(tensors, tmp_path / "wrong.safetensors", metadata=_metadata(good))
-    before, base = _state(pipeline.transformer), _output(pipeline)
-    with pytest.raises(AdapterError, match=message) as caught:
-        load_adapter(pipeline, tmp_path / "wrong.safetensors")
-    assert "\n" not in str(caught.value)
-    assert _state(pipeline.transformer) == before and torch.equal(_output(pipeline), base)
-
-
-def test_unreadable_and_missing_files(tmp_path, pipeline, saved, monkeypatch):
-    empty, text = tmp_path / "empty.safetensors", tmp_path / "text.safetensors"
-    save_file({}, empty)
-    text.write_text("not tensors")
-    for path, message in (
-        (empty, "no tensors"),
-        (text, "not a readable safetensors"),
-        (tmp_path / "none.safetensors", "there is no adapter"),
-        (tmp_path / "none", "there is no adapter"),
-    ):
-        with pytest.raises(AdapterError, match=message):
-            load_adapter(pipeline, path)
-    with pytest.raises(AdapterError, match=f"has no {WEIGHTS_FILE}"):
-        load_adapter(pipeline, tmp_path)
-    assert find_adapter(saved / WEIGHTS_FILE) == find_adapter(saved) == saved / WEIGHTS_FILE
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(AdapterError, match="can't get adapter nobody/nothing from the Hub") as caught:
-        load_adapter(pipeline, "nobody/nothing")
-    assert "\n" not in str(caught.value)
-
-
 def test_an_adapter_in_the_hub_cache_loads_offline(saved, tmp_path, pipeline, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -403,33 +274,33 @@ def test_an_adapter_in_the_hub_cache_loads_offline(saved, tmp_path, pipeline, mo
 def test_another_revision_of_the_base_is_warned_about(trained, tmp_path, caplog):
     model = load_model(str(save_tiny(tmp_path / "model")))
     for revision, warned in ((model.revision, False), ("0000", True)):
-        folder = _save(trained, tmp_path / revision, extra_metadata={"revision": revision})
+        folder = save(trained, tmp_path / revision, extra_metadata={"revision": revision})
         with caplog.at_level(logging.WARNING, "phys_pipeline"):
             load_adapter(model, folder, name=f"r{revision}")
         assert ("was trained for revision" in caplog.text) is warned
 
 
 def test_a_config_no_reader_knows_fails_cleanly(saved, tmp_path, pipeline):
-    metadata = _metadata(saved / WEIGHTS_FILE)
+    metadata = stored_metadata(saved / WEIGHTS_FILE)
     fields = {**json.loads(metadata["lora_adapter_metadata"]), "transformer.field_of_the_future": 1}
     metadata["lora_adapter_metadata"] = json.dumps(fields)
     save_file(load_file(saved / WEIGHTS_FILE), tmp_path / "new.safetensors", metadata=metadata)
-    before = _state(pipeline.transformer)
+    before = state(pipeline.transformer)
     with pytest.raises(AdapterError, match="can't apply"):
         load_adapter(pipeline, tmp_path / "new.safetensors")
-    assert _state(pipeline.transformer) == before
+    assert state(pipeline.transformer) == before
 
 
 def test_failing_beside_another_adapter_keeps_it_active(saved, tmp_path, pipeline):
     load_adapter(pipeline, saved, name="first", weight=0.5)
-    expected = _output(pipeline)
-    metadata = _metadata(saved / WEIGHTS_FILE)
+    expected = output(pipeline)
+    metadata = stored_metadata(saved / WEIGHTS_FILE)
     metadata["lora_adapter_metadata"] = json.dumps({"transformer.r": 4, "transformer.nonsense": 1})
     save_file(load_file(saved / WEIGHTS_FILE), tmp_path / "bad.safetensors", metadata=metadata)
     for path in (tmp_path / "bad.safetensors", tmp_path / "none"):
         with pytest.raises(AdapterError):
             load_adapter(pipeline, path)
-    assert adapter_names(pipeline.transformer) == ["first"] and torch.equal(_output(pipeline), expected)
+    assert adapter_names(pipeline.transformer) == ["first"] and torch.equal(output(pipeline), expected)
     with pytest.raises(AdapterError, match="already has an adapter named 'first'"):
         load_adapter(pipeline, saved, name="first")
     with pytest.raises(AdapterError, match="not a number"):
@@ -440,55 +311,21 @@ def test_failing_beside_another_adapter_keeps_it_active(saved, tmp_path, pipelin
 
 
 def test_switching_restores_activity_strength_and_trainability(pipeline, saved):
-    base = _output(pipeline)
-    _fill(inject_lora(pipeline.transformer, RANK, ALPHA, seed=0))
+    base = output(pipeline)
+    fill(inject_lora(pipeline.transformer, RANK, ALPHA, seed=0))
     load_adapter(pipeline, saved, name="second", weight=0.25)
     pipeline.transformer.set_adapters(["default", "second"], [0.5, 0.25])
     pipeline.transformer.transformer_blocks[0].attn.to_q.lora_A["default"].weight.requires_grad_(False)
-    expected, before = _output(pipeline), _state(pipeline.transformer)
+    expected, before = output(pipeline), state(pipeline.transformer)
     with pytest.raises(KeyboardInterrupt), adapter_at(pipeline.transformer, "second", 2.0):
-        assert not torch.equal(_output(pipeline), expected)
+        assert not torch.equal(output(pipeline), expected)
         raise KeyboardInterrupt
-    assert torch.equal(_output(pipeline), expected) and _state(pipeline.transformer) == before
+    assert torch.equal(output(pipeline), expected) and state(pipeline.transformer) == before
     with adapter_at(pipeline.transformer, None):
-        assert torch.equal(_output(pipeline), base)
-    assert torch.equal(_output(pipeline), expected) and _state(pipeline.transformer) == before
+        assert torch.equal(output(pipeline), base)
+    assert torch.equal(output(pipeline), expected) and state(pipeline.transformer) == before
     with adapters_kept(pipeline.transformer):
         pipeline.transformer.disable_adapters()
-    assert torch.equal(_output(pipeline), expected) and _state(pipeline.transformer) == before
+    assert torch.equal(output(pipeline), expected) and state(pipeline.transformer) == before
     with pytest.raises(AdapterError, match="no adapter named 'third'"), adapter_at(pipeline.transformer, "third"):
         pass
-
-
-def test_linear_layers_look_the_same_with_and_without_adapter(pipeline):
-    plain = {n: tuple(m.weight.shape) for n, m in linear_layers(pipeline.transformer).items()}
-    inject_lora(pipeline.transformer, RANK)
-    assert {n: tuple(m.weight.shape) for n, m in linear_layers(pipeline.transformer).items()} == plain
-    assert linear_layers(nn.Linear(2, 3)).keys() == {""}
-
-
-# formats
-
-
-def test_formats_are_told_by_their_keys():
-    assert detect_format(["transformer.transformer_blocks.0.attn.to_q.lora_A.weight"]) == "diffusers"
-    assert detect_format(["transformer.single_blocks.3.linear1.lora_A.weight"]) == "tencent"
-    assert detect_format(["transformer.single_transformer_blocks.3.attn.to_q.lora_A.weight"]) == "diffusers"
-    assert detect_format([]) == "unknown" and detect_format(["x.lora_A.weight"]) == "unknown"
-    assert "ComfyUI" in describe_format(detect_format(["diffusion_model.double_blocks.0.img_attn_qkv.lora_A.weight"]))
-
-
-def test_rewritten_header_keeps_tensors_and_sorts_metadata(tmp_path):
-    path = tmp_path / "x.safetensors"
-    tensors = {"b": torch.arange(3.0), "a": torch.ones(2, 5, dtype=torch.bfloat16)}
-    contents = set()
-    for _ in range(5):
-        save_file(tensors, path, metadata={"z": "1", "format": "pt", "m": "ü"})
-        rewrite_header(path, {"a": "0"})
-        contents.add(path.read_bytes())
-    assert len(contents) == 1
-    assert _metadata(path) == {"a": "0", "format": "pt", "m": "ü", "z": "1"}
-    assert contents.pop()[8:].startswith('{"__metadata__":{"a":"0","format":"pt","m":"ü","z":"1"},'.encode())
-    loaded = load_file(path)
-    assert all(torch.equal(loaded[k], v) for k, v in tensors.items())
-    assert as_loaded(tiny_pipeline()).source == "memory"

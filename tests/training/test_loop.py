@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny import save_tiny
+from tiny import save_clips, save_tiny
 
 from phys_pipeline.errors import ConfigError, DataError, ModelError
 from phys_pipeline.families import get_family
-from phys_pipeline.media import Video, write_video
 from training.checkpoint import clear_output, refuse_unfinished
 from training.config import TrainConfig
 from training.loop import generator, learning_rate, noise_levels, sample_order, start_accelerator, train
@@ -34,11 +33,7 @@ def base(tmp_path_factory):
     """A tiny random pipeline on disk, two clips, and a cache that all runs of this module share."""
     root = tmp_path_factory.mktemp("base")
     save_tiny(root / "model")
-    (root / "clips").mkdir()
-    for i in range(3):
-        frames = torch.rand(3, 13, 16, 16, generator=torch.Generator().manual_seed(i))
-        write_video(root / "clips" / f"{i}.mp4", Video.from_tensor(frames, 8.0))
-        (root / "clips" / f"{i}.txt").write_text(f"clip number {i}")
+    save_clips(root / "clips", count=3, frames=13)
     return root
 
 

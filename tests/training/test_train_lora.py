@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from tiny import save_tiny
+from tiny import save_clips, save_tiny
 
-from phys_pipeline.media import Video, write_video
 from training.train_lora import main, parse
 
 ROOT = Path(__file__).parents[2]
@@ -35,11 +34,7 @@ def fresh_accelerate_state(monkeypatch):
 def base(tmp_path_factory):
     root = tmp_path_factory.mktemp("base")
     save_tiny(root / "model")
-    (root / "clips").mkdir()
-    for i in range(2):
-        frames = torch.rand(3, 5, 16, 16, generator=torch.Generator().manual_seed(i))
-        write_video(root / "clips" / f"{i}.mp4", Video.from_tensor(frames, 8.0))
-        (root / "clips" / f"{i}.txt").write_text(f"clip number {i}")
+    save_clips(root / "clips", count=2, frames=5)
     return root
 
 
