@@ -1,6 +1,6 @@
 """Train the embedded tiny HunyuanVideo-architecture model on captioned synthetic clips, from scratch, on a CPU.
 
-    python training/pretrain_tiny.py --output phys_pipeline/assets/tiny_hunyuan --work out/pretrain_tiny --steps 5000 --seed 0
+    python training/pretrain_tiny.py --output phys_pipeline/assets/tiny_hunyuan --work out/pretrain_tiny --steps 6000 --seed 0
     python training/pretrain_tiny.py --output out/smoke/model --work out/smoke --smoke --steps 4
 
 First the frame autoencoder is trained, then the transformer and both text encoders on its latents, last the autoencoder's decoder
@@ -42,6 +42,15 @@ CARD = (Path(__file__).parent / "tiny_model_card.md").read_text(encoding="utf-8"
 
 
 @dataclass(frozen=True)
+class Stage:
+    """What the transformer is shown before step ``until``."""
+
+    until: float
+    shift: float = SHIFT
+    one_way: bool = False  # of each motion and its reverse only one, so that the frame number alone is worth learning
+
+
+@dataclass(frozen=True)
 class Preset:
     """Everything that differs between the real run and the smoke test."""
 
@@ -52,15 +61,11 @@ class Preset:
     autoencoder_batch: int = 24
     decoder_steps: int = 600
     chunk: int = 256
-    initial_chunks: int = 6
-    largest_chunks: int = 24
-    grow_every: int = 120
-    short_frames: int = 8  # the first short_steps see windows of this length: half the cost, and the look is learned first
-    short_steps: int = 1500
-    narrow_from: int = 6750  # from this step on clips are drawn with little spread: the caption alone tells the layout
-    narrow_spread: float = 0.25
-    narrow_chunks: int = 8
-    early_steps: int = 4250  # with EARLY_SHIFT
+    initial_chunks: int = 8
+    largest_chunks: int = 16
+    grow_every: int = 250
+    spread: float = 0.25  # of the clips: the caption alone nearly tells the layout
+    stages: tuple[Stage, ...] = (Stage(1000, EARLY_SHIFT, one_way=True), Stage(2000, one_way=True), Stage(float("inf")))
     batch: int = 8
     peak: float = 1.5e-3
     warm_up: int = 200
@@ -72,8 +77,8 @@ class Preset:
 REAL = Preset()
 SMOKE = Preset(
     size="smoke", frames=4, side=32, autoencoder_steps=4, autoencoder_batch=8, decoder_steps=2, chunk=8, initial_chunks=1,
-    largest_chunks=2, grow_every=2, short_frames=2, short_steps=1, early_steps=2, narrow_from=3, narrow_chunks=1, batch=4,
-    warm_up=2, log_every=1, checkpoint_every=2, export_every=2,
+    largest_chunks=2, grow_every=2, batch=4, warm_up=2, log_every=1, checkpoint_every=2, export_every=2,
+    stages=(Stage(1, EARLY_SHIFT, one_way=True), Stage(2, one_way=True), Stage(float("inf"))),
 )  # fmt: skip
 
 
@@ -91,6 +96,11 @@ def generation_settings(preset: Preset) -> dict[str, Any]:
         "true_cfg_scale": 2.0,
         "negative_prompt": "",
     }
+
+
+def stage_at(preset: Preset, step: int) -> Stage:
+    """The stage that ``step`` belongs to."""
+    return next(stage for stage in preset.stages if step < stage.until)
 
 
 def shard_loss(model: TinyModel, batch: Batch, sigma: torch.Tensor, part: slice) -> torch.Tensor:  # sigma (B,)
@@ -135,6 +145,8 @@ def export(averaged: TinyModel, autoencoder: FrameAutoencoder, output: Path, pre
         megabytes=f"{megabytes:.0f}",
         shift=SHIFT,
         early_shift=EARLY_SHIFT,
+        early_steps=preset.stages[0].until,
+        one_way_steps=max(stage.until for stage in preset.stages if stage.one_way),
         true_cfg_scale=generation_settings(preset)["true_cfg_scale"],
         **provenance,
         **asdict(preset),
@@ -167,11 +179,7 @@ def pretrain(
     autoencoder = train_frames(preset.autoencoder_steps, None)
     pool = LatentPool(
         work, autoencoder, seed=seed, frames=preset.frames, side=preset.side, chunk=preset.chunk, initial=preset.initial_chunks,
-        largest=preset.largest_chunks, grow_every=preset.grow_every,
-    )  # fmt: skip
-    narrow = LatentPool(
-        work, autoencoder, seed=seed, frames=preset.frames, side=preset.side, chunk=preset.chunk, initial=preset.narrow_chunks,
-        largest=preset.narrow_chunks, grow_every=preset.grow_every, spread=preset.narrow_spread, folder="narrow_pool",
+        largest=preset.largest_chunks, grow_every=preset.grow_every, spread=preset.spread,
     )  # fmt: skip
     model = TinyModel(SIZES[preset.size], autoencoder.config["latent_channels"], seed, stored_tokenizers(work)).train()
     averaged = copy.deepcopy(model)
@@ -192,9 +200,9 @@ def pretrain(
     for step in range(begin, last):
         for group in optimiser.param_groups:
             group["lr"] = trapezoid(step, steps, peak=preset.peak, warm_up=preset.warm_up)
-        source = pool if step < preset.narrow_from else narrow
-        batch = source.batch(step, preset.batch, preset.short_frames if step < preset.short_steps else None)
-        sigma = draw_sigma(batch, EARLY_SHIFT if step < preset.early_steps else SHIFT)
+        stage = stage_at(preset, step)
+        batch = pool.batch(step, preset.batch, one_way=stage.one_way)
+        sigma = draw_sigma(batch, stage.shift)
 
         def part_loss(part: int, batch: Batch = batch, sigma: torch.Tensor = sigma) -> torch.Tensor:
             return shard_loss(model, batch, sigma, slice(part * width, (part + 1) * width))
@@ -211,7 +219,7 @@ def pretrain(
         if done % preset.log_every == 0:
             now = time.monotonic()
             log({"stage": "transformer", "step": done, "loss": total / preset.log_every, "lr": optimiser.param_groups[0]["lr"],
-                 "clips": len(source), "seconds_per_step": (now - since) / preset.log_every})  # fmt: skip
+                 "clips": len(pool), "seconds_per_step": (now - since) / preset.log_every})  # fmt: skip
             total, since = 0.0, now
         if done % preset.checkpoint_every == 0 or done == last:
             record = {"model": model.state_dict(), "averaged": averaged.state_dict(), "optimiser": optimiser.state_dict(),
@@ -231,7 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, help="folder of the exported model; replaced whole")
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints, encoded clips and the log")
-    parser.add_argument("--steps", type=int, default=5000, help="steps of the transformer (default 5000)")
+    parser.add_argument("--steps", type=int, default=6000, help="steps of the transformer (default 6000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="threads that share a batch (default 2)")
     parser.add_argument("--resume", action="store_true", help="go on from WORK's newest checkpoint")

@@ -20,6 +20,14 @@ CAPTION_DROPOUT = 0.1
 Subject = tuple[str, str, str]  # colour, shape, motion
 
 
+_ONE_WAY = {
+    "moves left": "moves right",
+    "moves up": "moves down",
+    "rotates counterclockwise": "rotates clockwise",
+    "shrinks": "grows",
+}
+
+
 def held_out_subjects() -> list[Subject]:
     """The (colour, shape, motion) triples that no training clip shows, for evaluation; always the same ones."""
     visible = [(c, s, m) for c in COLOURS for s in SHAPES for m in MOTIONS if is_visible_motion(s, m)]
@@ -44,13 +52,13 @@ class LatentPool:
 
     def __init__(
         self, work: Path, autoencoder: FrameAutoencoder, *, seed: int, frames: int, side: int, chunk: int, initial: int,
-        largest: int, grow_every: int, spread: float = 1.0, folder: str = "pool",
+        largest: int, grow_every: int, spread: float = 1.0,
     ) -> None:  # fmt: skip
         self.work, self.autoencoder, self.seed = work, autoencoder, seed
         self.frames, self.side, self.chunk = frames, side, chunk
         self.initial, self.largest, self.grow_every = initial, largest, grow_every
         self._held_out = frozenset(held_out_subjects())
-        self.spread, self.folder = spread, folder
+        self.spread = spread
         self._latents: list[torch.Tensor] = []
         self._subjects: list[Subject] = []
 
@@ -70,7 +78,7 @@ class LatentPool:
 
     @torch.no_grad()
     def _chunk(self, index: int) -> tuple[torch.Tensor, list[Subject]]:
-        path = self.work / self.folder / f"{index:04d}.pt"
+        path = self.work / "pool" / f"{index:04d}.pt"
         if path.exists():
             stored = torch.load(path, weights_only=True)
             return stored["latents"], [tuple(subject) for subject in stored["subjects"]]
@@ -91,22 +99,26 @@ class LatentPool:
             torch.save({"latents": stacked, "subjects": subjects}, temporary)
         return stacked, subjects
 
-    def batch(self, step: int, size: int, frames: int | None = None) -> Batch:
-        """The batch of ``step``: whole clips, or windows of ``frames`` of them.
+    def batch(self, step: int, size: int, one_way: bool = False) -> Batch:
+        """The batch of ``step``.
 
-        Half of the clips are played backwards, with the caption that then fits.
+        Half of the clips are played backwards, with the caption that then fits; with ``one_way`` exactly those that then move
+        right, down, clockwise or grow.
         """
         self.grow(step)
         rng = np.random.default_rng((_STREAM + 1, self.seed, step))
         generator = torch.Generator().manual_seed(int(rng.integers(2**62)))
-        latents, captions = [], []
-        for index in rng.integers(self.chunks_at(step) * self.chunk, size=size):
+        latents: list[torch.Tensor] = []
+        captions: list[str] = []
+        while len(latents) < size:
+            index = int(rng.integers(self.chunks_at(step) * self.chunk))
             colour, shape, motion = self._subjects[index]
+            shown = _ONE_WAY.get(motion, motion) if one_way else REVERSED[motion] if rng.random() < 0.5 else motion
+            if (colour, shape, shown) in self._held_out:
+                continue
             latent = self._latents[index // self.chunk][index % self.chunk].float()
-            if rng.random() < 0.5 and (colour, shape, REVERSED[motion]) not in self._held_out:
-                latent, motion = latent.flip(1), REVERSED[motion]
-            if frames is not None and frames < self.frames:
-                latent = latent.narrow(1, int(rng.integers(self.frames - frames + 1)), frames)
+            if shown != motion:
+                latent, motion = latent.flip(1), shown
             latents.append(latent)
             caption = write_caption(colour, shape, motion, rng, PARAPHRASE_SHARE)
             captions.append("" if rng.random() < CAPTION_DROPOUT else caption)

@@ -7,11 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import phys_pipeline  # noqa: F401  (diffusers finds the autoencoder's class through it)
-from phys_pipeline.media.synthetic import MOTIONS, REVERSED, make_clip, object_clip
+from phys_pipeline.media.synthetic import MOTIONS, REVERSED, make_clip, object_clip, write_caption
 from phys_pipeline.models import FrameAutoencoder
 from training import pretrain_tiny
 from training.evaluate_tiny import Trial, contact_sheet, draw_subjects, generate, write_report
@@ -171,6 +172,29 @@ def test_pool_batches_depend_on_seed_and_step_alone_and_never_show_held_out_subj
     assert not shown & set(held_out)
     forbidden = {f"a {c} {s} {m}" for c, s, m in held_out}
     assert not {caption for step in range(12) for caption in first.batch(step, 4).captions} & forbidden
+
+
+def test_one_way_batches_show_no_reverse_and_reversed_clips_carry_the_fitting_caption(tmp_path: Path):
+    torch.manual_seed(0)
+    pool = LatentPool(
+        tmp_path, FrameAutoencoder().eval(), seed=1, frames=3, side=32, chunk=24, initial=1, largest=1, grow_every=1
+    )
+    shown: dict[bool, set[str]] = {False: set(), True: set()}
+    for step in range(40):
+        for one_way in (False, True):
+            batch = pool.batch(step, 4, one_way=one_way)
+            for latents, caption in zip(batch.latents, batch.captions, strict=True):
+                if not caption:
+                    continue
+                stored = pool._latents[0].float()
+                index = int(((stored == latents).flatten(1).all(1) | (stored == latents.flip(1)).flatten(1).all(1)).nonzero()[0])
+                colour, shape, motion = pool._subjects[index]
+                if motion != "stays still" and torch.equal(stored[index], latents.flip(1)):
+                    motion = REVERSED[motion]
+                assert caption in {write_caption(colour, shape, motion, np.random.default_rng(i), 0.5) for i in range(60)}
+                shown[one_way].add(motion)
+    assert shown[True] == {"moves right", "moves down", "rotates clockwise", "grows", "stays still"}
+    assert shown[False] == set(MOTIONS)
 
 
 def test_sharded_gradients_equal_those_of_the_whole_batch():
