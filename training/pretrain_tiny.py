@@ -1,6 +1,6 @@
 """Train the embedded tiny HunyuanVideo-architecture model on captioned synthetic clips, from scratch, on a CPU.
 
-    python training/pretrain_tiny.py --output phys_pipeline/assets/tiny_hunyuan --work out/pretrain_tiny --steps 6000 --seed 0
+    python training/pretrain_tiny.py --output phys_pipeline/assets/tiny_hunyuan --work out/pretrain_tiny --steps 7500 --seed 0
     python training/pretrain_tiny.py --output out/smoke/model --work out/smoke --smoke --steps 4
 
 First the frame autoencoder is trained, then the transformer and both text encoders on its latents, last the autoencoder's decoder
@@ -165,7 +165,7 @@ def pretrain(
         raise ConfigError(f"{work} already holds a run: add --resume, or choose another --work")
     work.mkdir(parents=True, exist_ok=True)
     state = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else None
-    identity = {"seed": seed, "size": describe(SIZES[preset.size]), "workers": workers}
+    identity = {"seed": seed, "size": describe(SIZES[preset.size]), "workers": workers, "stages": [asdict(s) for s in preset.stages]}
     if state is not None and state["identity"] != identity:
         raise ConfigError(f"{checkpoint} was made with other settings: resume with {state['identity']}, or choose another --work")
     log = Log(work / "log.jsonl", (state["step"] if state else 0) if resume else None)
@@ -239,7 +239,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, required=True, help="folder of the exported model; replaced whole")
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints, encoded clips and the log")
-    parser.add_argument("--steps", type=int, default=6000, help="steps of the transformer (default 6000)")
+    parser.add_argument("--steps", type=int, default=7500, help="steps of the transformer (default 7500)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2, help="threads that share a batch (default 2)")
     parser.add_argument("--resume", action="store_true", help="go on from WORK's newest checkpoint")
