@@ -165,7 +165,12 @@ def pretrain(
         raise ConfigError(f"{work} already holds a run: add --resume, or choose another --work")
     work.mkdir(parents=True, exist_ok=True)
     state = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else None
-    identity = {"seed": seed, "size": describe(SIZES[preset.size]), "workers": workers, "stages": [asdict(s) for s in preset.stages]}
+    identity = {
+        "seed": seed,
+        "size": describe(SIZES[preset.size]),
+        "workers": workers,
+        "stages": [asdict(s) for s in preset.stages],
+    }
     if state is not None and state["identity"] != identity:
         raise ConfigError(f"{checkpoint} was made with other settings: resume with {state['identity']}, or choose another --work")
     log = Log(work / "log.jsonl", (state["step"] if state else 0) if resume else None)
