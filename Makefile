@@ -41,4 +41,4 @@ bench: $(STAMP)
 	for script in benchmarks/*.py; do $(PY) $$script || exit 1; done
 
 clean:
-	rm -rf out build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf out build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache
