@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from .config import SpectralConfig
 from .lattice import apodisation, cut, hann, kept_bins, spatial_spectrum, time_spectrum
+from .pace import pace_loss
 from .rotation import PolarGeometry, rotation_loss, soft_ring_energy, window_power
 from .scaling import scaling_loss
 from .translation import correlation_velocity, translation_loss
@@ -39,6 +40,7 @@ class BlockResult(NamedTuple):
 
     composite: Tensor
     losses: Tensor
+    pace: Tensor
     weights: Tensor
     velocity: Tensor
     rotation: Tensor
@@ -119,6 +121,7 @@ class SpectralMotionLoss(nn.Module):
                 per_window_values = {
                     "composite": composite.detach(),
                     "losses": losses.detach(),
+                    "pace": by_window(result.pace),
                     "weights": by_window(result.weights),
                     "velocity": by_window(result.velocity),
                     "rotation": by_window(result.rotation),
@@ -192,10 +195,10 @@ def block_losses(blocks: Tensor, config: SpectralConfig) -> BlockResult:
     omega_x = 2 * math.pi / width * torch.tensor(plane_columns, device=device, dtype=real)
     whitening = (omega_y[:, None] ** 2 + omega_x[None, :] ** 2) ** config.whiten  # (Ky, Kx)
     energy = time_spectrum(plane_spectrum, times, dim=2).abs().square().sum(dim=1) * whitening  # (N, Kt, Ky, Kx)
-    floor = torch.zeros(count, device=device, dtype=real)
+    still_energy = torch.zeros(count, device=device, dtype=real)
     if config.energy_floor and not one_sided:
         still_energy = (still_spectrum.abs().square().sum(dim=(1, 2)) * whitening).sum(dim=(1, 2))
-        floor = config.energy_floor * window_power(frames, device, real) * still_energy
+    floor = config.energy_floor * window_power(frames, device, real) * still_energy
     displacement = None
     if config.wrap and frames > 1:
         displacement = correlation_velocity(plane_spectrum.detach(), whitening, (height, width), (omega_y, omega_x))
@@ -208,9 +211,15 @@ def block_losses(blocks: Tensor, config: SpectralConfig) -> BlockResult:
     if config.remove_mean or frames == 1:
         losses = torch.where(is_still[:, None], torch.zeros_like(losses), losses)  # what does not move is not implausible
     composite, weights = combine(losses, config)
+    pace = losses.new_zeros(count)
+    if config.pace_weight:
+        pace = pace_loss(plane_spectrum, whitening, config.energy_floor * still_energy, config)
+        pace = torch.where(is_still, torch.zeros_like(pace), pace)
+        composite = composite + config.pace_weight * pace
     return BlockResult(
         composite=composite,
         losses=losses,
+        pace=pace.detach(),
         weights=weights.detach(),
         velocity=translation.velocity.detach(),
         rotation=rotation.rotation.detach(),
