@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     score = commands.add_parser(
         "score",
         help="print motion scores of videos",
-        description="Print the spectral motion losses (lower is more coherent; about 0.85 is white noise, 0 a still clip) and "
+        description="Print the spectral motion losses (lower is more coherent; about 1.2 is white noise, 0 a still clip) and "
         "the measured motion: velocity, rotation, zoom and dynamic degree (the share of the picture's contrast that moves).",
     )
     score.add_argument("files", nargs="+", metavar="FILE", help="video, GIF or animated WebP")

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .coherence import coherence_loss
 from .config import SpectralConfig
 from .lattice import apodisation, cut, hann, kept_bins, spatial_spectrum, time_spectrum
 from .pace import pace_loss
@@ -41,6 +42,7 @@ class BlockResult(NamedTuple):
     composite: Tensor
     losses: Tensor
     pace: Tensor
+    coherence: Tensor
     weights: Tensor
     velocity: Tensor
     rotation: Tensor
@@ -122,6 +124,7 @@ class SpectralMotionLoss(nn.Module):
                     "composite": composite.detach(),
                     "losses": losses.detach(),
                     "pace": by_window(result.pace),
+                    "coherence": by_window(result.coherence),
                     "weights": by_window(result.weights),
                     "velocity": by_window(result.velocity),
                     "rotation": by_window(result.rotation),
@@ -211,15 +214,19 @@ def block_losses(blocks: Tensor, config: SpectralConfig) -> BlockResult:
     if config.remove_mean or frames == 1:
         losses = torch.where(is_still[:, None], torch.zeros_like(losses), losses)  # what does not move is not implausible
     composite, weights = combine(losses, config)
-    pace = losses.new_zeros(count)
+    pace, coherence = losses.new_zeros(count), losses.new_zeros(count)
+    frame_floor = config.energy_floor * still_energy
     if config.pace_weight:
-        pace = pace_loss(plane_spectrum, whitening, config.energy_floor * still_energy, config)
-        pace = torch.where(is_still, torch.zeros_like(pace), pace)
+        pace = torch.where(is_still, pace, pace_loss(plane_spectrum, whitening, frame_floor, config))
         composite = composite + config.pace_weight * pace
+    if config.coherence_weight:
+        coherence = torch.where(is_still, coherence, coherence_loss(plane_spectrum, whitening, frame_floor, config))
+        composite = composite + config.coherence_weight * coherence
     return BlockResult(
         composite=composite,
         losses=losses,
         pace=pace.detach(),
+        coherence=coherence.detach(),
         weights=weights.detach(),
         velocity=translation.velocity.detach(),
         rotation=rotation.rotation.detach(),

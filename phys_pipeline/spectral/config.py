@@ -50,7 +50,8 @@ class SpectralConfig:
     ring_sharpness: float = 20.0  # edge sharpness of the soft rings and of the paper's band
     ring_weight: float = 0.0  # share of the ring term in the rotation loss (paper: 1/2)
     # composite
-    pace_weight: float = 0.2  # of the pace term that is added to the composite (ours, not the paper's)
+    pace_weight: float = 0.3  # of the pace term that is added to the composite (ours, not the paper's)
+    coherence_weight: float = 0.5  # the same for the phase coherence term
     temperature: float = 0.1  # tau
     weighting: Literal["softmin", "detached", "coupled"] = "softmin"
     gradient: Literal["numerator", "full"] = "numerator"
@@ -84,7 +85,7 @@ class SpectralConfig:
         for name in ("temperature", "band_sigma", "band_half_width", "ring_sharpness", "inner_radius", "gate_sharpness"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("whiten", "ridge", "ring_weight", "pace_weight", "energy_floor", "margin"):
+        for name in ("whiten", "ridge", "ring_weight", "pace_weight", "coherence_weight", "energy_floor", "margin"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
 
@@ -124,6 +125,7 @@ class SpectralConfig:
             inner_radius=1.0,
             ring_weight=0.5,
             pace_weight=0.0,
+            coherence_weight=0.0,
             weighting="coupled",
             gradient="full",
             energy_floor=0.0,

@@ -183,7 +183,7 @@ def test_noise_scores_high_and_short_clips_score_lower_than_long_ones():
     generator = torch.Generator().manual_seed(0)
     noise = torch.rand(2, 3, 16, 64, 64, generator=generator)
     three, eight, sixteen = (float(SpectralMotionLoss()(noise[:, :, :frames]).loss) for frames in (3, 8, 16))
-    assert three < 0.4 < 0.6 < eight < 0.8 < sixteen
+    assert three < 0.4 < 0.9 < eight < 1.1 < sixteen
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -194,13 +194,13 @@ def test_constant_clips_are_static_with_finite_gradient(preset, fill):
     output.loss.backward()
     assert bool(torch.isfinite(video.grad).all()) and bool(output.diagnostics["is_static"][0])
     if preset == "calibrated":
-        assert float(output.loss) == 0.0 and float(video.grad.abs().max()) == 0.0
+        assert float(output.loss.detach()) == 0.0 and float(video.grad.abs().max()) == 0.0
 
 
 def test_a_still_picture_is_static_and_costs_nothing():
     picture = textured_clip(frames=1, seed=4).video[None].expand(-1, -1, 16, -1, -1)
     output = SpectralMotionLoss()(picture)
-    assert float(output.loss) == 0.0 and bool(output.diagnostics["is_static"][0])
+    assert float(output.loss.detach()) == 0.0 and bool(output.diagnostics["is_static"][0])
     assert float(output.diagnostics["dynamic_degree"]) == 0.0
 
 

@@ -64,6 +64,8 @@ def test_gradient_is_finite_at_repeated_frames_and_zero_where_nothing_moves():
 
 def test_the_weight_adds_the_term_and_the_paper_has_none():
     clip = corrupt(textured_clip(velocity=(1.0, 0.5), seed=2).video[None], "teleport", 1.0, seed=0)
-    without, with_it = (SpectralMotionLoss(SpectralConfig.calibrated(pace_weight=w))(clip, "none") for w in (0.0, 0.2))
+    without, with_it = (
+        SpectralMotionLoss(SpectralConfig.calibrated(pace_weight=w, coherence_weight=0.0))(clip, "none") for w in (0.0, 0.2)
+    )
     assert float(with_it.loss - without.loss) == pytest.approx(0.2 * float(with_it.diagnostics["pace"]), abs=1e-6)
     assert float(without.diagnostics["pace"]) == 0.0 and SpectralConfig.paper().pace_weight == 0.0
