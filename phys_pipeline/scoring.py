@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from phys_pipeline.errors import ConfigError, MediaError
-from phys_pipeline.media import Video, overlay, probe, read_video, resample, side_by_side
+from phys_pipeline.media import Video, overlay, side_by_side
+from phys_pipeline.media.limits import check_video_bytes
+from phys_pipeline.media.reading import UnexpectedTimes, VideoStream
+from phys_pipeline.media.video import frames_shown
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from phys_pipeline.spectral import MotionReport
+
+Pictures = Callable[[np.ndarray, tuple[int, int]], Iterator[np.ndarray]]
 
 LEAST_FRAMES = 3  # with two frames every motion is coherent
 LEAST_SIDE = 8  # pixels
@@ -41,27 +48,14 @@ def score_video(video: Video, *, preset: Preset = "calibrated", original_size: t
         MediaError: fewer than 3 frames or a side under 8 pixels, which can't show whether motion is coherent.
         ConfigError: an unknown preset.
     """
-    from phys_pipeline.spectral import SpectralConfig, analyze
+    from phys_pipeline.media.scaling import scaled_while_reading
 
-    presets = {"calibrated": SpectralConfig.calibrated, "paper": SpectralConfig.paper}
-    if preset not in presets:
-        raise ConfigError(f"unknown preset {preset!r}: use one of {', '.join(presets)}")
+    def pictures(numbers: np.ndarray, size: tuple[int, int]) -> Iterator[np.ndarray]:
+        return (scaled_while_reading(video.frames[number], *size) for number in numbers)
+
     height, width = original_size if original_size is not None else (video.height, video.width)
     check_measurable(video.source or "the video", len(video), height, width)
-    even = resample(_reduced(video), video.fps)
-    return analyze(even.to_tensor(), even.fps, config=presets[preset](), source=video.source, original_size=(height, width))
-
-
-def _reduced(video: Video) -> Video:
-    """The video at the size at which it is scored, by the filter with which files are reduced while decoding."""
-    from phys_pipeline.media.scaling import scaled_while_reading
-    from phys_pipeline.spectral.report import analysis_size
-
-    size = analysis_size(video.height, video.width)
-    if size == (video.height, video.width):
-        return video
-    frames = np.stack([scaled_while_reading(frame, *size) for frame in video.frames])
-    return Video(frames, video.timestamps, video.fps, video.source)
+    return _report(pictures, video, (height, width), preset)
 
 
 def score_file(
@@ -72,16 +66,58 @@ def score_file(
     duration: float | None = None,
     max_frames: int | None = None,
 ) -> MotionReport:
-    """Motion report of a file, decoded at the small size at which it is scored, so that memory stays small.
+    """Motion report of a file, scored while it is decoded: memory does not grow with its length.
 
-    ``start`` and ``duration`` in seconds. Raises MediaError as ``read_video`` and :func:`score_video`.
+    Pictures are decoded at the small size at which they are scored. The report is that of the same frames in memory, but for the
+    rounding of their reduction. ``start`` and ``duration`` in seconds. Raises MediaError as ``read_video`` and
+    :func:`score_video`.
     """
-    from phys_pipeline.spectral.report import analysis_size
+    stream = VideoStream(path, start=start, duration=duration, max_frames=max_frames)
+    size = stream.height, stream.width
+    try:
+        check_measurable(stream.source, len(stream), *size)
+        return _report(stream.pictures, stream, size, preset)
+    except UnexpectedTimes:
+        stream.read_exact_times()
+    check_measurable(stream.source, len(stream), *size)
+    return _report(stream.pictures, stream, size, preset)
 
-    info = probe(path)
-    size = analysis_size(info.height, info.width)
-    video = read_video(path, start=start, duration=duration, max_frames=max_frames, size=size)
-    return score_video(video, preset=preset, original_size=(info.height, info.width))
+
+def _report(pictures: Pictures, clip: Video | VideoStream, size: tuple[int, int], preset: str) -> MotionReport:
+    """Report of the frames of ``clip`` at its average rate.
+
+    Args:
+        pictures: gives the frames of the asked numbers one by one, reduced to the asked (height, width).
+        size: (height, width) to which pixel velocities refer.
+    """
+    from phys_pipeline.spectral import SpectralConfig
+    from phys_pipeline.spectral.report import MotionAnalyser, analysis_size
+
+    presets = {"calibrated": SpectralConfig.calibrated, "paper": SpectralConfig.paper}
+    if preset not in presets:
+        raise ConfigError(f"unknown preset {preset!r}: use one of {', '.join(presets)}")
+    config = presets[preset]()
+    shown = frames_shown(clip.timestamps, clip.fps, clip.fps)
+    analyser = MotionAnalyser(len(shown), clip.fps, size, config=config, source=clip.source)
+    reduced = analysis_size(clip.height, clip.width)
+    check_video_bytes(min(len(shown), config.window + config.stride), *reduced, clip.source or "the video")
+    some: list[np.ndarray] = []
+    for picture in pictures(shown[:: analyser.step], reduced):
+        some.append(picture)
+        if len(some) == config.stride:
+            analyser.push(_planes(some))
+            some = []
+    if some:
+        analyser.push(_planes(some))
+    return analyser.finish()
+
+
+def _planes(pictures: list[np.ndarray]) -> Tensor:
+    """Float (3, n, H, W) in [0, 1] of ``uint8 (H, W, 3)`` pictures."""
+    import torch
+
+    stacked = torch.from_numpy(np.stack(pictures)).permute(3, 0, 1, 2)
+    return stacked.to(torch.float32, memory_format=torch.contiguous_format).div_(255.0)
 
 
 def scored_comparison(

@@ -41,21 +41,27 @@ class FrameBuffer:
         self._times.append(seconds)
 
     def video(self, nominal_fps: float, source: str, last_duration: float = 0.0) -> Video:
-        """The collected frames as a :class:`Video`; ``len(self)`` must be positive.
-
-        ``nominal_fps`` is used for a single frame, and where the measured average agrees with it within half a
-        percent (containers round times to milliseconds). ``last_duration`` is how long the last frame is shown, if known.
-        """
+        """The collected frames as a :class:`Video`, see :func:`clean_clock`; ``len(self)`` must be positive."""
         assert self._frames is not None
-        times = increasing(np.asarray(self._times, np.float64), nominal_fps)
-        if len(times) > 1:
-            measured = (len(times) - 1) / float(times[-1])
-            if last_duration > 0:
-                measured = len(times) / (float(times[-1]) + last_duration)
-            fps = nominal_fps if nominal_fps > 0 and abs(measured / nominal_fps - 1) < 0.005 else measured
-        else:
-            fps = nominal_fps if nominal_fps > 0 else (1.0 / last_duration if last_duration > 0 else 1.0)
-        return Video(self._frames[: len(self)], times, float(fps), source)
+        times, fps = clean_clock(np.asarray(self._times, np.float64), nominal_fps, last_duration)
+        return Video(self._frames[: len(self)], times, fps, source)
+
+
+def clean_clock(times: np.ndarray, nominal_fps: float, last_duration: float) -> tuple[np.ndarray, float]:
+    """Timestamps that start at 0 and increase, and the average frames per second, of raw ``times`` (T,); T must be positive.
+
+    ``nominal_fps`` is used for a single frame, and where the measured average agrees with it within half a
+    percent (containers round times to milliseconds). ``last_duration`` is how long the last frame is shown, 0 if unknown.
+    """
+    times = increasing(times, nominal_fps)
+    if len(times) > 1:
+        measured = (len(times) - 1) / float(times[-1])
+        if last_duration > 0:
+            measured = len(times) / (float(times[-1]) + last_duration)
+        fps = nominal_fps if nominal_fps > 0 and abs(measured / nominal_fps - 1) < 0.005 else measured
+    else:
+        fps = nominal_fps if nominal_fps > 0 else (1.0 / last_duration if last_duration > 0 else 1.0)
+    return times, float(fps)
 
 
 def increasing(times: np.ndarray, nominal_fps: float) -> np.ndarray:

@@ -11,13 +11,11 @@ from typing import Any
 
 import av
 import numpy as np
-from av.video.reformatter import Colorspace
+from av.video.reformatter import Colorspace, Interpolation, VideoReformatter
 
 from phys_pipeline.errors import MediaError
-from phys_pipeline.media.buffer import FrameBuffer
-from phys_pipeline.media.limits import check_video_bytes
-from phys_pipeline.media.scaling import scaled_while_reading
-from phys_pipeline.media.video import Video, VideoInfo
+from phys_pipeline.media.frames import TOLERANCE, Choice, Outline
+from phys_pipeline.media.video import VideoInfo
 
 _LOG = logging.getLogger(__name__)
 
@@ -25,39 +23,121 @@ _LOG = logging.getLogger(__name__)
 _REFUSED_FORMATS = {"tty", "bin", "xbin", "adf", "idf", "hls", "concat", "dash"}
 _ATTACHED_PICTURE = 0x400  # stream disposition: the cover of an audio file
 _UNTAGGED_COLOUR = 2
-_TOLERANCE = 1e-6  # seconds
+_MOST_REORDERED = 64  # frames; no codec stores a frame later than that after one that is shown after it
 
 
-def read_container(
-    path: Path, *, max_frames: int | None, start: float, duration: float | None, size: tuple[int, int] | None, stream: int
-) -> Video:
-    """See :func:`phys_pipeline.media.read_video`, which checks the arguments."""
-    with _open(path) as container:
-        chosen = _video_stream(container, stream, path)
-        chosen.thread_type = "AUTO"
-        rate, declared = _nominal_rate(chosen), _declared_frames(container, chosen)
-        expected = _expected_frames(declared, rate, max_frames, start, duration)
-        target = size or (chosen.height, chosen.width)
-        check_video_bytes(expected, target[0], target[1], str(path))
-        buffer = FrameBuffer(expected, str(path))
-        faults = _Faults()
-        last_shown, cut_short = 0.0, False
-        for seconds, frame in _frames_from(container, chosen, start, rate, faults):
-            if duration is not None and seconds >= start + duration - _TOLERANCE:
-                cut_short = True
+class ContainerFrames:
+    """The chosen frames of a container's video stream, see :class:`phys_pipeline.media.frames.FrameSource`."""
+
+    def __init__(self, path: Path, choice: Choice) -> None:
+        self._path, self._choice = path, choice
+        self._reformatter = VideoReformatter()
+        self._container = _open(path)
+        try:
+            self._stream = _video_stream(self._container, choice.stream, path)
+        except MediaError:
+            self._container.close()
+            raise
+        self._stream.thread_type = "AUTO"
+        self._declared = _declared_frames(self._container, self._stream)
+        self.nominal_fps = _nominal_rate(self._stream)
+        self.expected = _expected_frames(self._declared, self.nominal_fps, choice)
+        self.stored_size = (self._stream.height, self._stream.width)
+        self.last_shown, self.damage = 0.0, ""
+
+    def __enter__(self) -> ContainerFrames:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._container.close()
+
+    def __iter__(self) -> Iterator[tuple[float, av.VideoFrame]]:
+        choice, rate = self._choice, self.nominal_fps
+        faults, given, cut_short, last_shown = _Faults(), 0, False, 0.0
+        for seconds, frame in _frames_from(self._container, self._stream, choice.start, rate, faults):
+            cut_short = choice.ends_by(seconds)
+            if cut_short:
                 break
-            size = size or displayed_size(frame, _pixel_aspect(chosen))
-            buffer.append(to_rgb(frame, size), seconds)
+            given += 1
             last_shown = _shown_seconds(frame)
-            if len(buffer) == max_frames:
-                cut_short = True
+            yield seconds, frame
+            cut_short = given == choice.max_frames
+            if cut_short:
                 break
-        if not len(buffer):
-            raise MediaError(_nothing_decoded(path, start, declared, rate))
-        if faults.count or (not cut_short and _is_short(len(buffer), declared, start, rate)):
-            total = max(declared, len(buffer))
-            _LOG.warning("%s is damaged or truncated: kept the %d frames that decode, of about %d", path, len(buffer), total)
-        return buffer.video(rate, str(path), last_shown if rate <= 0 or len(buffer) == 1 else 0.0)
+        if not given:
+            raise MediaError(_nothing_decoded(self._path, choice.start, self._declared, rate))
+        self.last_shown = last_shown if rate <= 0 or given == 1 else 0.0
+        if faults.count or (not cut_short and _is_short(given, self._declared, choice.start, rate)):
+            self.damage = f"kept the {given} frames that decode, of about {max(self._declared, given)}"
+
+    def upright_size(self, frame: av.VideoFrame) -> tuple[int, int]:
+        """Height and width after pixels are made square and the display rotation is applied."""
+        return displayed_size(frame, _pixel_aspect(self._stream))
+
+    def picture(self, frame: av.VideoFrame) -> np.ndarray:
+        """One upright RGB picture ``uint8 (H, W, 3)`` of the chosen size.
+
+        Untagged YUV is taken as BT.709 from 720 lines on and as BT.601 below, as players do. Scaling is done before the colour
+        conversion, with the triangle filter of :func:`scaled_while_reading`; the two agree within rounding.
+        """
+        height, width = self._choice.size or self.upright_size(frame)
+        turns = _quarter_turns(frame)
+        if turns % 2:
+            height, width = width, height
+        options: dict[str, Any] = {"format": "rgb24"}
+        if (height, width) != (frame.height, frame.width):  # to planes: packed RGB would be made from half of the chroma columns
+            options = {"format": "gbrp", "height": height, "width": width, "interpolation": Interpolation.BILINEAR}
+        if int(frame.colorspace) == _UNTAGGED_COLOUR and frame.format.name.startswith("yuv"):
+            options["src_colorspace"] = Colorspace.ITU709 if frame.height >= 720 else Colorspace.ITU601
+        picture = self._reformatter.reformat(frame, **options).to_ndarray()
+        return np.rot90(picture, turns) if turns else picture
+
+
+def outline_container(path: Path, choice: Choice) -> Outline | None:
+    """Size and times of the chosen frames from one decoded frame and the times of the packets.
+
+    None where packets do not tell: no times, no rate, damage. Then only decoding shows which frames there are.
+    """
+    with _open(path) as container:
+        stream = _video_stream(container, choice.stream, path)
+        rate, base = _nominal_rate(stream), stream.time_base
+        if rate <= 0 or not base:
+            return None
+        origin = _seek(container, stream, choice.start)
+        stamps: list[int] = []
+        first: av.VideoFrame | None = None
+        try:
+            for packet in container.demux(stream):
+                if packet.is_corrupt:
+                    return None
+                if packet.size and not packet.is_discard:
+                    if packet.pts is None:
+                        return None
+                    stamps.append(packet.pts)
+                if first is None:
+                    first = next(iter(packet.decode()), None)
+                elif packet.dts is not None and _is_past(choice, float((packet.dts - stamps[0]) * base), len(stamps), rate):
+                    break
+        except (av.error.FFmpegError, OSError):
+            return None
+        if first is None or not stamps:
+            return None
+        moments = [float(stamp * base) for stamp in sorted(stamps)]
+        early = moments[0] if origin is None else origin
+        if origin is not None and moments[0] - origin > choice.start + TOLERANCE:
+            return None
+        seconds = [moment - early for moment in moments]
+        seconds = [moment for moment in seconds if choice.begins_by(moment) and not choice.ends_by(moment)][: choice.max_frames]
+        if len(seconds) < 2:
+            return None
+        return Outline(*displayed_size(first, _pixel_aspect(stream)), np.array(seconds, np.float64), rate, 0.0)
+
+
+def _is_past(choice: Choice, seconds: float, packets: int, rate: float) -> bool:
+    """True if packets from here on, stored at ``seconds``, are surely shown after the chosen frames."""
+    if choice.ends_by(seconds):
+        return True
+    return choice.max_frames is not None and packets > choice.max_frames + choice.start * rate * 2 + _MOST_REORDERED
 
 
 def probe_container(path: Path) -> VideoInfo:
@@ -82,19 +162,6 @@ def displayed_size(frame: av.VideoFrame, pixel_aspect: float = 1.0) -> tuple[int
     """Height and width after pixels are made square (width x ``pixel_aspect``) and the display rotation is applied."""
     height, width = frame.height, max(1, round(frame.width * pixel_aspect))
     return (width, height) if _quarter_turns(frame) % 2 else (height, width)
-
-
-def to_rgb(frame: av.VideoFrame, size: tuple[int, int]) -> np.ndarray:
-    """One upright RGB picture ``uint8 (H, W, 3)`` of ``size`` (height, width).
-
-    Untagged YUV is taken as BT.709 from 720 lines on and as BT.601 below, as players do.
-    """
-    turns = _quarter_turns(frame)
-    options: dict[str, Any] = {"format": "rgb24"}
-    if int(frame.colorspace) == _UNTAGGED_COLOUR and frame.format.name.startswith("yuv"):
-        options["src_colorspace"] = Colorspace.ITU709 if frame.height >= 720 else Colorspace.ITU601
-    picture = frame.reformat(**options).to_ndarray()
-    return scaled_while_reading(np.rot90(picture, turns) if turns else picture, *size)
 
 
 class _Faults:
@@ -154,39 +221,45 @@ def _declared_frames(container: Any, stream: Any) -> int:
     return max(0, round(_declared_seconds(container, stream) * _nominal_rate(stream)))
 
 
-def _expected_frames(declared: int, rate: float, max_frames: int | None, start: float, duration: float | None) -> int:
+def _expected_frames(declared: int, rate: float, choice: Choice) -> int:
     """Frames to reserve memory for; 0 if the file gives no hint."""
-    expected = max(0, declared - math.floor(start * rate)) if rate > 0 else declared
-    if duration is not None and rate > 0:
-        expected = min(expected, math.ceil(duration * rate) + 1)
-    if max_frames is not None:
-        expected = min(expected, max_frames) if expected else 0
+    expected = max(0, declared - math.floor(choice.start * rate)) if rate > 0 else declared
+    if choice.duration is not None and rate > 0:
+        expected = min(expected, math.ceil(choice.duration * rate) + 1)
+    if choice.max_frames is not None:
+        expected = min(expected, choice.max_frames) if expected else 0
     return expected
+
+
+def _seek(container: Any, stream: Any, start: float) -> float | None:
+    """Go to the key frame before ``start``; seconds of the stream's first frame, or None if it was not worth it or failed."""
+    if start <= 2.0 or stream.start_time is None:
+        return None
+    try:
+        container.seek(int(start / stream.time_base) + stream.start_time, stream=stream, backward=True)
+    except (av.error.FFmpegError, OSError):
+        _LOG.debug("can't seek; decoding from the beginning")
+        return None
+    return float(stream.start_time * stream.time_base)
 
 
 def _frames_from(
     container: Any, stream: Any, start: float, rate: float, faults: _Faults
 ) -> Iterator[tuple[float, av.VideoFrame]]:
     """Frames shown from ``start`` on, with seconds since the stream's first frame. Seeks if that saves decoding."""
-    origin: float | None = None
-    if start > 2.0 and stream.start_time is not None:
-        try:
-            container.seek(int(start / stream.time_base) + stream.start_time, stream=stream, backward=True)
-            origin = float(stream.start_time * stream.time_base)
-        except (av.error.FFmpegError, OSError):
-            _LOG.debug("can't seek; decoding from the beginning")
+    origin = _seek(container, stream, start)
     first_after_seek = origin is not None
     for seconds, frame in _decoded(container, stream, rate, faults):
         if origin is None:
             origin = seconds
-        if first_after_seek and seconds - origin > start + _TOLERANCE:
+        if first_after_seek and seconds - origin > start + TOLERANCE:
             # A file without a usable index lands too late: decode from its beginning instead.
             container.seek(0, backward=True)
             restarted = _decoded(container, stream, rate, faults)
-            yield from ((late - origin, kept) for late, kept in restarted if late - origin >= start - _TOLERANCE)
+            yield from ((late - origin, kept) for late, kept in restarted if late - origin >= start - TOLERANCE)
             return
         first_after_seek = False
-        if seconds - origin >= start - _TOLERANCE:
+        if seconds - origin >= start - TOLERANCE:
             yield seconds - origin, frame
 
 

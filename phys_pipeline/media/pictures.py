@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps
 
 from phys_pipeline.errors import MediaError
-from phys_pipeline.media.buffer import FrameBuffer
-from phys_pipeline.media.limits import check_video_bytes
+from phys_pipeline.media.frames import Choice
 from phys_pipeline.media.scaling import scaled_while_reading
-from phys_pipeline.media.video import Video, VideoInfo
+from phys_pipeline.media.video import VideoInfo
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,47 +31,73 @@ def is_picture(head: bytes) -> bool:
     return head.startswith(_SIGNATURES)
 
 
-def read_pictures(
-    path: Path, *, max_frames: int | None, start: float, duration: float | None, size: tuple[int, int] | None
-) -> Video:
-    """See :func:`phys_pipeline.media.read_video`, which checks the arguments."""
-    with _open(path) as image:
-        count = _frame_count(image, path)
-        height, width = size or (image.height, image.width)
-        check_video_bytes(min(count, max_frames or count), height, width, str(path))
-        buffer = FrameBuffer(min(count, max_frames or count), str(path))
-        clock, last = 0.0, _DEFAULT_DELAY
-        for index in range(count):
+class PictureFrames:
+    """The chosen frames of a picture file, see :class:`phys_pipeline.media.frames.FrameSource`."""
+
+    def __init__(self, path: Path, choice: Choice) -> None:
+        if choice.stream:
+            raise MediaError(f"{path} is a picture file with one stream, so stream={choice.stream} doesn't exist; use 0")
+        self._path, self._choice = path, choice
+        self._image = _open(path)
+        self._count = _frame_count(self._image, path)
+        self.expected = min(self._count, choice.max_frames or self._count)
+        self.stored_size = (self._image.height, self._image.width)
+        self.nominal_fps = 1.0 if self._count == 1 else 0.0
+        self.last_shown, self.damage = _DEFAULT_DELAY, ""
+
+    def __enter__(self) -> PictureFrames:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._image.close()
+
+    def __iter__(self) -> Iterator[tuple[float, Image.Image]]:
+        image, choice = self._image, self._choice
+        clock, given = 0.0, 0
+        for index in range(self._count):
             try:
                 image.seek(index)
                 image.load()
             except Exception as error:  # Pillow's decoders raise whatever a damaged byte leads them to
-                if not len(buffer):
-                    raise _damaged(path, error) from error
-                _LOG.warning("%s is damaged or truncated: kept the %d frames that decode, of %d", path, len(buffer), count)
+                if not given:
+                    raise _damaged(self._path, error) from error
+                self.damage = f"kept the {given} frames that decode, of {self._count}"
                 break
             delay = _delay(image)
-            if duration is not None and clock >= start + duration - 1e-6:
+            if choice.ends_by(clock):
                 break
-            if clock >= start - 1e-6:
-                buffer.append(_to_rgb(image, size), clock)
-                last = delay
-                if len(buffer) == max_frames:
+            if choice.begins_by(clock):
+                given += 1
+                self.last_shown = delay
+                yield clock, image
+                if given == choice.max_frames:
                     break
             clock += delay
-        if not len(buffer):
-            raise MediaError(f"{path} has no frame from start={start:g} s on; it is {clock:.2f} s long")
-        return buffer.video(1.0 if count == 1 else 0.0, str(path), last)
+        if not given:
+            raise MediaError(f"{self._path} has no frame from start={choice.start:g} s on; it is {clock:.2f} s long")
+
+    def upright_size(self, image: Image.Image) -> tuple[int, int]:
+        """Height and width after the turn that a camera noted in the file."""
+        return _upright_size(image, self._path)
+
+    def picture(self, image: Image.Image) -> np.ndarray:
+        """The current frame upright, on white where it is transparent, as ``uint8 (H, W, 3)`` of the chosen size."""
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode in ("I", "F") or upright.mode.startswith("I;16"):
+            upright = _eight_bits(upright)
+        if "A" in upright.mode or "transparency" in upright.info:
+            layered = upright.convert("RGBA")
+            ground = Image.new("RGBA", layered.size, (255, 255, 255, 255))
+            upright = Image.alpha_composite(ground, layered)
+        picture = np.asarray(upright.convert("RGB"))
+        return picture if self._choice.size is None else scaled_while_reading(picture, *self._choice.size)
 
 
 def probe_pictures(path: Path) -> VideoInfo:
     """Frame count, size and length of a picture file; frames of an animation are visited for their durations."""
     with _open(path) as image:
         count = _frame_count(image, path)
-        try:
-            height, width = _upright_size(image)
-        except Exception as error:  # as in read_pictures
-            raise _damaged(path, error) from error
+        height, width = _upright_size(image, path)
         codec = (image.format or "picture").lower()
         if count == 1:
             return VideoInfo(1, 1.0, width, height, 1.0, codec)
@@ -80,7 +106,7 @@ def probe_pictures(path: Path) -> VideoInfo:
             try:
                 image.seek(index)
                 image.load()  # WebP tells a frame's duration only then
-            except Exception as error:  # as in read_pictures
+            except Exception as error:  # as in PictureFrames
                 if index == 0:
                     raise _damaged(path, error) from error
                 count = index
@@ -94,7 +120,7 @@ def _open(path: Path) -> Image.Image:
         return Image.open(path)
     except Image.DecompressionBombError as error:
         raise MediaError(f"{path} is too large a picture to open safely; make it smaller first") from error
-    except Exception as error:  # as in read_pictures
+    except Exception as error:  # as in PictureFrames
         raise _damaged(path, error) from error
 
 
@@ -105,14 +131,17 @@ def _damaged(path: Path, error: Exception) -> MediaError:
 def _frame_count(image: Image.Image, path: Path) -> int:
     try:
         return int(getattr(image, "n_frames", 1))
-    except Exception as error:  # as in read_pictures
+    except Exception as error:  # as in PictureFrames
         _LOG.debug("%s: frames can't be counted (%s); reading the first", path, error)
         return 1
 
 
-def _upright_size(image: Image.Image) -> tuple[int, int]:
+def _upright_size(image: Image.Image, path: Path) -> tuple[int, int]:
     """Height and width after the turn that a camera noted in the file."""
-    quarter_turned = image.getexif().get(_ORIENTATION) in (5, 6, 7, 8)
+    try:
+        quarter_turned = image.getexif().get(_ORIENTATION) in (5, 6, 7, 8)
+    except Exception as error:  # as in PictureFrames
+        raise _damaged(path, error) from error
     return (image.width, image.height) if quarter_turned else (image.height, image.width)
 
 
@@ -120,19 +149,6 @@ def _delay(image: Image.Image) -> float:
     """Seconds for which the current frame is shown."""
     seconds = float(image.info.get("duration") or 0.0) / 1000.0
     return seconds if seconds >= _SHORTEST_DELAY else _DEFAULT_DELAY
-
-
-def _to_rgb(image: Image.Image, size: tuple[int, int] | None) -> np.ndarray:
-    """The current frame upright, on white where it is transparent, as ``uint8 (H, W, 3)``."""
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode in ("I", "F") or upright.mode.startswith("I;16"):
-        upright = _eight_bits(upright)
-    if "A" in upright.mode or "transparency" in upright.info:
-        layered = upright.convert("RGBA")
-        ground = Image.new("RGBA", layered.size, (255, 255, 255, 255))
-        upright = Image.alpha_composite(ground, layered)
-    picture = np.asarray(upright.convert("RGB"))
-    return picture if size is None else scaled_while_reading(picture, *size)
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import math
+import logging
 import os
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from phys_pipeline.errors import MediaError
-from phys_pipeline.media.containers import probe_container, read_container
-from phys_pipeline.media.pictures import is_picture, probe_pictures, read_pictures
+from phys_pipeline.media.buffer import FrameBuffer, clean_clock
+from phys_pipeline.media.containers import ContainerFrames, outline_container, probe_container
+from phys_pipeline.media.frames import TOLERANCE, Choice, FrameSource, Outline, outline_of
+from phys_pipeline.media.limits import check_video_bytes
+from phys_pipeline.media.pictures import PictureFrames, is_picture, probe_pictures
 from phys_pipeline.media.video import Video, VideoInfo
+
+_LOG = logging.getLogger(__name__)
 
 
 def read_video(
@@ -38,22 +47,79 @@ def read_video(
         MediaError: no such file, not a video, nothing to decode, an argument out of range, or more decoded bytes
             than the limit (``PHYS_PIPELINE_MAX_BYTES``, 4 GiB by default).
     """
-    if max_frames is not None and max_frames < 1:
-        raise MediaError(f"max_frames={max_frames} must be 1 or more")
-    if not math.isfinite(start) or start < 0:
-        raise MediaError(f"start={start} must be 0 or more seconds")
-    if duration is not None and (not math.isfinite(duration) or duration <= 0):
-        raise MediaError(f"duration={duration} must be more than 0 seconds")
-    if size is not None and (len(size) != 2 or min(size) < 1):
-        raise MediaError(f"size={size} must be (height, width), both 1 or more")
-    if stream < 0:
-        raise MediaError(f"stream={stream} must be 0 or more")
     file = _existing_file(path)
-    if _holds_pictures(file):
-        if stream:
-            raise MediaError(f"{file} is a picture file with one stream, so stream={stream} doesn't exist; use 0")
-        return read_pictures(file, max_frames=max_frames, start=start, duration=duration, size=size)
-    return read_container(file, max_frames=max_frames, start=start, duration=duration, size=size, stream=stream)
+    with _frames(file, Choice(start, duration, max_frames, size, stream)) as frames:
+        check_video_bytes(frames.expected, *(size or frames.stored_size), str(file))
+        buffer = FrameBuffer(frames.expected, str(file))
+        for seconds, item in frames:
+            buffer.append(frames.picture(item), seconds)
+        _warn(file, frames)
+        return buffer.video(frames.nominal_fps, str(file), frames.last_shown)
+
+
+class UnexpectedTimes(Exception):
+    """The frames that decode are not those that the packets promised."""
+
+
+class VideoStream:
+    """A file whose pictures are read one by one, so that memory doesn't grow with its length, and whose times are known before.
+
+    The same frames and times as :func:`read_video` gives with the same arguments; it raises the same errors. Times come from the
+    container's packets without decoding where those tell them.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, start: float = 0.0, duration: float | None = None, max_frames: int | None = None
+    ) -> None:
+        self._file = _existing_file(path)
+        self._choice = Choice(start, duration, max_frames)
+        outline = None if _holds_pictures(self._file) else outline_container(self._file, self._choice)
+        self._exact = outline is None
+        self._use(outline or self._decoded_outline())
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def read_exact_times(self) -> None:
+        """Decode the file for its times, after :class:`UnexpectedTimes`."""
+        self._exact = True
+        self._use(self._decoded_outline())
+
+    def _decoded_outline(self) -> Outline:
+        with _frames(self._file, self._choice) as frames:
+            return outline_of(frames)
+
+    def _use(self, outline: Outline) -> None:
+        self.source, self.height, self.width = str(self._file), outline.height, outline.width
+        self._seconds = outline.seconds
+        self.timestamps, self.fps = clean_clock(outline.seconds, outline.nominal_fps, outline.last_shown)
+
+    def pictures(self, numbers: np.ndarray, size: tuple[int, int]) -> Iterator[np.ndarray]:
+        """Pictures ``uint8 (H, W, 3)`` of ``size`` (height, width) of the frames ``numbers``, ascending; some may repeat.
+
+        Every frame is decoded, whether it is wanted or not, and only those of ``numbers`` are scaled and converted. Where damage
+        makes fewer frames decode than when the times were read, the last picture stands in for those that are missing.
+
+        Raises:
+            MediaError: as :func:`read_video`.
+            UnexpectedTimes: the frames are not those of ``timestamps``; call :meth:`read_exact_times` and begin again.
+        """
+        wanted, position, count = numbers.tolist(), 0, 0
+        with _frames(self._file, replace(self._choice, size=size)) as frames:
+            for seconds, item in frames:
+                if not self._exact and (count == len(self) or abs(seconds - self._seconds[count]) > TOLERANCE):
+                    raise UnexpectedTimes(self._file)
+                if position < len(wanted) and wanted[position] == count:
+                    picture = frames.picture(item)
+                    while position < len(wanted) and wanted[position] == count:
+                        yield picture
+                        position += 1
+                count += 1
+            if not self._exact and count < len(self):
+                raise UnexpectedTimes(self._file)
+            _warn(self._file, frames)
+            if position:
+                yield from [picture] * (len(wanted) - position)
 
 
 def probe(path: str | os.PathLike[str]) -> VideoInfo:
@@ -64,6 +130,15 @@ def probe(path: str | os.PathLike[str]) -> VideoInfo:
     """
     file = _existing_file(path)
     return probe_pictures(file) if _holds_pictures(file) else probe_container(file)
+
+
+def _frames(file: Path, choice: Choice) -> FrameSource:
+    return PictureFrames(file, choice) if _holds_pictures(file) else ContainerFrames(file, choice)
+
+
+def _warn(file: Path, frames: FrameSource) -> None:
+    if frames.damage:
+        _LOG.warning("%s is damaged or truncated: %s", file, frames.damage)
 
 
 def _existing_file(path: str | os.PathLike[str]) -> Path:

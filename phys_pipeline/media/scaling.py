@@ -18,7 +18,8 @@ def enlargement(height: int, width: int) -> int:
 def scaled_while_reading(picture: np.ndarray, height: int, width: int) -> np.ndarray:
     """``uint8 (H, W, 3)`` scaled with the triangle filter, antialiased when it shrinks; the same array if the size is right.
 
-    Clips are scored after this filter whether they are reduced while decoding or in memory, so both give the same numbers.
+    Clips are scored after this filter whether they are reduced in memory, here, or while a container is decoded, by its library:
+    both give the same numbers but for rounding.
     """
     if picture.shape[:2] == (height, width):
         return picture

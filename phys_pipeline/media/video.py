@@ -130,7 +130,24 @@ def check_fps(fps: float) -> None:
 
 def is_constant_rate(video: Video, fps: float) -> bool:
     """True if frame k lies within half a frame of ``k / fps``, so that writing at ``fps`` needs no change."""
-    return bool((np.abs(video.timestamps * fps - np.arange(len(video))) < 0.5).all())
+    return _is_constant(video.timestamps, fps)
+
+
+def _is_constant(timestamps: np.ndarray, fps: float) -> bool:
+    return bool((np.abs(timestamps * fps - np.arange(len(timestamps))) < 0.5).all())
+
+
+def frames_shown(timestamps: np.ndarray, fps: float, new_fps: float) -> np.ndarray:
+    """Numbers of the frames shown at the moments ``k / new_fps``: the nearest in time, each once if the rate is constant already.
+
+    ``timestamps`` (T,) in seconds, ``fps`` their average rate.
+    """
+    check_fps(new_fps)
+    if _is_constant(timestamps, new_fps):
+        return np.arange(len(timestamps))
+    seconds = float(timestamps[-1]) + 1.0 / fps
+    moments = np.arange(max(1, round(seconds * new_fps))) / new_fps
+    return np.searchsorted((timestamps[1:] + timestamps[:-1]) / 2, moments, side="right")
 
 
 def resample(video: Video, fps: float) -> Video:
@@ -138,9 +155,6 @@ def resample(video: Video, fps: float) -> Video:
 
     Frames are repeated or dropped, never blended; raising the rate therefore gives steps, not smoother motion.
     """
-    check_fps(fps)
-    if is_constant_rate(video, fps):
-        return Video.from_frames(video.frames, fps, video.source)
-    moments = np.arange(max(1, round(video.duration * fps))) / fps
-    middles = (video.timestamps[1:] + video.timestamps[:-1]) / 2
-    return Video.from_frames(video.frames[np.searchsorted(middles, moments, side="right")], fps, video.source)
+    shown = frames_shown(video.timestamps, video.fps, fps)
+    same = len(shown) == len(video) and bool((shown == np.arange(len(shown))).all())
+    return Video.from_frames(video.frames if same else video.frames[shown], fps, video.source)

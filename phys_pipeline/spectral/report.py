@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as functional
@@ -13,6 +13,7 @@ from torch import Tensor
 from .composite import SpectralMotionLoss
 from .config import SpectralConfig
 from .estimate import SimilarityMotion, estimate_similarity
+from .lattice import window_starts
 
 SCHEMA = "phys-pipeline/motion-report"
 VERSION = 1
@@ -21,6 +22,8 @@ ANALYSIS_FPS = 12.0  # frames per second: the same
 _STATIC_PERCENT = 1.0  # % of the width per second: slower motion is called static
 _STATIC_DYNAMIC_DEGREE = 0.1  # below it, motion that no similarity explains (water, signing hands) does not make a clip moving
 _COMPONENTS = ("translation", "rotation", "scaling")
+_BATCH = 2  # windows scored at once: more do not fit a processor's cache
+_CHUNK = 32  # frames of a whole clip reduced at once
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,157 @@ def analysis_size(height: int, width: int) -> tuple[int, int]:
     return max(1, round(height * factor)), max(1, round(width * factor))
 
 
-@torch.no_grad()
+class _Window(NamedTuple):
+    """What the report needs of a scored window besides its entry in the timeline."""
+
+    report: WindowReport
+    weights: list[float]  # of the three slices
+    radius_percent: float  # of the moving region, in percent of the width
+    still: bool
+
+
+class MotionAnalyser:
+    """Scores a clip whose frames arrive one after another; only the frames of the windows being filled are kept.
+
+    Args:
+        frames: frames of the whole clip, known beforehand.
+        fps: frames per second of the clip.
+        size: (height, width) of the clip; pixel velocities refer to it.
+
+    Every :attr:`step`-th frame is analysed, about ``ANALYSIS_FPS`` a second: give those, and only those, to :meth:`push`. Each
+    window is standardised by itself. Losses don't depend on brightness and contrast, so this equals the loss of the whole clip
+    but for rounding; a window counts as still where its motion is under 1e-6 of its own contrast.
+    """
+
+    def __init__(
+        self, frames: int, fps: float, size: tuple[int, int], *, config: SpectralConfig | None = None, source: str = ""
+    ) -> None:
+        if frames < 1:
+            raise ValueError(f"a clip needs at least one frame, not {frames}")
+        if not (math.isfinite(fps) and fps > 0):
+            raise ValueError(f"fps must be a positive number, not {fps}")
+        self._config = config if config is not None else SpectralConfig.calibrated()
+        self._loss = SpectralMotionLoss(self._config)
+        self._frames, self._fps, self._size, self._source = frames, fps, size, source
+        self.step = max(1, min(round(fps / ANALYSIS_FPS), frames // self._config.window))  # a short clip keeps a window of frames
+        self._expected = -(-frames // self.step)
+        self._length = min(self._config.window, self._expected)
+        self._starts = window_starts(self._expected, self._config.window, self._config.stride)
+        self._held: Tensor | None = None  # (C, n, h, w), frames from self._first on
+        self._first = 0
+        self._windows: list[_Window] = []
+
+    @torch.no_grad()
+    def push(self, frames: Tensor) -> None:
+        """Take the next analysed frames (C, n, H, W), floating point in [0, 1], of any n; windows are scored as they fill.
+
+        Raises ``ValueError`` for NaN, integer pixels, another size or channel count than before, or more frames than announced.
+        """
+        # frames: (C, n, H, W)
+        if frames.dim() != 4 or 0 in frames.shape:
+            raise ValueError(f"expected frames of shape (C, n, H, W) with no empty axis, got {tuple(frames.shape)}")
+        if not frames.is_floating_point():
+            raise ValueError(f"expected floating-point pixels in [0, 1], got {frames.dtype}: divide by 255")
+        small = _reduce(frames.float())
+        held = small if self._held is None else torch.cat([self._held, small], dim=1)
+        end = self._first + held.shape[1]
+        if end > self._expected:
+            raise ValueError(f"{end} frames were given, but {self._expected} announced ({self._frames} with step {self.step})")
+        done = len(self._windows)
+        full = [start - self._first for start in self._starts[done:] if start + self._length <= end]
+        for index in range(0, len(full), _BATCH):
+            self._score(torch.stack([held[:, start : start + self._length] for start in full[index : index + _BATCH]]))
+        done += len(full)
+        following = self._starts[done] if done < len(self._starts) else end
+        self._held = held[:, following - self._first :].clone()  # a view would keep what is done with
+        self._first = following
+
+    def _score(self, clips: Tensor) -> None:
+        """Losses and motion of full windows (N, C, T, h, w)."""
+        output = self._loss(clips, reduction="none")
+        values = {name: output.windows[name][:, 0].tolist() for name in ("losses", "weights", "composite", "dynamic_degree")}
+        energies = output.windows["motion_energy"][:, 0].tolist()
+        for index, clip in enumerate(clips):
+            motion = estimate_similarity(clip)
+            report = self._window_report(motion, clip.shape[3], {name: value[index] for name, value in values.items()})
+            radius = 100 * float(motion.radius) / clip.shape[3]
+            self._windows.append(_Window(report, values["weights"][index], radius, energies[index] == 0))
+
+    def _window_report(self, motion: SimilarityMotion, width: int, values: dict[str, Any]) -> WindowReport:
+        """The next window in seconds of the original clip; ``width`` is the analysed width in pixels."""
+        start, rate = self._starts[len(self._windows)], self._fps / self.step
+        translation, rotation, scaling = values["losses"]
+        x, y = motion.velocity.tolist()
+        return WindowReport(
+            start_s=start * self.step / self._fps,
+            end_s=min((start + self._length) * self.step, self._frames) / self._fps,
+            composite=values["composite"],
+            translation=translation,
+            rotation=rotation,
+            scaling=scaling,
+            dynamic_degree=values["dynamic_degree"],
+            velocity_percent_per_s=(x * rate * 100 / width, y * rate * 100 / width),
+            rotation_deg_per_s=math.degrees(float(motion.rotation)) * rate,
+            zoom_percent_per_s=float(motion.zoom) * rate * 100,
+            confidence=float(motion.confidence),
+        )
+
+    def finish(self) -> MotionReport:
+        """The report of the clip.
+
+        Raises ``ValueError`` if fewer frames were given than announced.
+        """
+        if len(self._windows) < len(self._starts):
+            given = self._first + (self._held.shape[1] if self._held is not None else 0)
+            raise ValueError(f"{given} frames were given, but {self._expected} announced ({self._frames} with step {self.step})")
+        timeline = [window.report for window in self._windows]
+        trust = [entry.confidence + 1e-6 for entry in timeline]
+        total = sum(trust)
+
+        def trusted(values: list[float]) -> float:
+            """Mean over the windows, weighted by their confidence."""
+            return sum(weight * value for weight, value in zip(trust, values, strict=True)) / total
+
+        def mean(values: list[float]) -> float:
+            return sum(values) / len(values)
+
+        height, width = self._size
+        still = all(window.still for window in self._windows)
+        velocity = tuple(trusted([entry.velocity_percent_per_s[axis] for entry in timeline]) for axis in (0, 1))
+        rotation = trusted([entry.rotation_deg_per_s for entry in timeline])
+        zoom = trusted([entry.zoom_percent_per_s for entry in timeline])
+        radius = trusted([window.radius_percent for window in self._windows])
+        speeds = {
+            "translation": math.hypot(*velocity),
+            "rotation": abs(math.radians(rotation)) * radius,
+            "scaling": abs(zoom) / 100 * radius,
+        }
+        dominant = max(speeds, key=lambda name: speeds[name])
+        confidence = 0.0 if still else trusted([entry.confidence for entry in timeline])
+        dynamic_degree = mean([entry.dynamic_degree for entry in timeline])
+        unexplained = dynamic_degree < _STATIC_DYNAMIC_DEGREE and confidence * speeds[dominant] < _STATIC_PERCENT
+        if still or unexplained or speeds[dominant] < _STATIC_PERCENT:
+            dominant = "static"
+        return MotionReport(
+            preset=self._config.preset,
+            source=self._source,
+            frames=self._frames,
+            fps=float(self._fps),
+            width=width,
+            height=height,
+            loss={name: mean([getattr(entry, name) for entry in timeline]) for name in ("composite", *_COMPONENTS)},
+            weights={name: mean([window.weights[i] for window in self._windows]) for i, name in enumerate(_COMPONENTS)},
+            velocity_px_per_s=(velocity[0] * width / 100, velocity[1] * width / 100),
+            rotation_deg_per_s=rotation,
+            zoom_percent_per_s=zoom,
+            confidence=confidence,
+            dominant=dominant,
+            dynamic_degree=dynamic_degree,
+            is_static=still,
+            timeline=tuple(timeline),
+        )
+
+
 def analyze(
     video: Tensor,
     fps: float,
@@ -133,7 +286,7 @@ def analyze(
         original_size: (height, width) of the clip when ``video`` has been reduced before; pixel velocities refer to it.
 
     The clip is reduced to ``ANALYSIS_SIDE`` pixels and thinned to about ``ANALYSIS_FPS`` by keeping every n-th frame, so that
-    scores of clips of different size and rate compare.
+    scores of clips of different size and rate compare. :class:`MotionAnalyser` does the same for frames that arrive one by one.
 
     Raises ``ValueError`` for a wrong shape, a non-positive fps, NaN or integer pixels.
     """
@@ -142,67 +295,11 @@ def analyze(
         video = video[0]
     if video.dim() != 4 or 0 in video.shape:
         raise ValueError(f"expected one clip of shape (C, T, H, W) with no empty axis, got {tuple(video.shape)}")
-    if not (math.isfinite(fps) and fps > 0):
-        raise ValueError(f"fps must be a positive number, not {fps}")
-    if not video.is_floating_point():
-        raise ValueError(f"expected floating-point pixels in [0, 1], got {video.dtype}: divide by 255")
-    config = config if config is not None else SpectralConfig.calibrated()
-    _, total_frames, height, width = video.shape
-    step = max(1, min(round(fps / ANALYSIS_FPS), total_frames // config.window))  # a short clip keeps a window of frames
-    small = _reduce(video[:, ::step].float())  # (C, T', h, w)
-    rate = fps / step
-    output = SpectralMotionLoss(config)(small[None], reduction="none")
-    starts = output.windows["start"].tolist()
-    length = min(config.window, small.shape[1])
-    motions = [estimate_similarity(small[:, start : start + length]) for start in starts]
-
-    still = bool(output.diagnostics["is_static"][0])
-    timeline = _timeline(output.windows, motions, starts, length, rate, step, fps, total_frames, small.shape[3])
-    trust = torch.tensor([window.confidence + 1e-6 for window in timeline], dtype=torch.float64)
-    trust = trust / trust.sum()
-
-    def mean(values: list[float]) -> float:
-        return float((trust * torch.tensor(values, dtype=torch.float64)).sum())
-
-    original_height, original_width = original_size if original_size is not None else (height, width)
-    velocity = tuple(mean([window.velocity_percent_per_s[axis] for window in timeline]) for axis in (0, 1))
-    rotation = mean([window.rotation_deg_per_s for window in timeline])
-    zoom = mean([window.zoom_percent_per_s for window in timeline])
-    radius = 100 / small.shape[3] * mean([float(motion.radius) for motion in motions])
-    speeds = {
-        "translation": math.hypot(*velocity),
-        "rotation": abs(math.radians(rotation)) * radius,
-        "scaling": abs(zoom) / 100 * radius,
-    }
-    dominant = max(speeds, key=lambda name: speeds[name])
-    confidence = 0.0 if still else mean([window.confidence for window in timeline])
-    dynamic_degree = float(output.diagnostics["dynamic_degree"][0])
-    unexplained = dynamic_degree < _STATIC_DYNAMIC_DEGREE and confidence * speeds[dominant] < _STATIC_PERCENT
-    if still or unexplained or speeds[dominant] < _STATIC_PERCENT:
-        dominant = "static"
-    return MotionReport(
-        preset=config.preset,
-        source=source,
-        frames=total_frames,
-        fps=float(fps),
-        width=original_width,
-        height=original_height,
-        loss={
-            "composite": float(output.loss[0]),
-            "translation": float(output.translation[0]),
-            "rotation": float(output.rotation[0]),
-            "scaling": float(output.scaling[0]),
-        },
-        weights=dict(zip(_COMPONENTS, output.weights[0].tolist(), strict=True)),
-        velocity_px_per_s=(velocity[0] * original_width / 100, velocity[1] * original_width / 100),
-        rotation_deg_per_s=rotation,
-        zoom_percent_per_s=zoom,
-        confidence=confidence,
-        dominant=dominant,
-        dynamic_degree=dynamic_degree,
-        is_static=still,
-        timeline=tuple(timeline),
-    )
+    _, frames, height, width = video.shape
+    analyser = MotionAnalyser(frames, fps, original_size or (height, width), config=config, source=source)
+    for some in video[:, :: analyser.step].split(_CHUNK, dim=1):
+        analyser.push(some)
+    return analyser.finish()
 
 
 def _reduce(video: Tensor) -> Tensor:
@@ -212,39 +309,3 @@ def _reduce(video: Tensor) -> Tensor:
     if size == tuple(video.shape[2:]):
         return video
     return functional.interpolate(video.transpose(0, 1), size=size, mode="bilinear", antialias=True).transpose(0, 1)
-
-
-def _timeline(
-    windows: dict[str, Tensor],
-    motions: list[SimilarityMotion],
-    starts: list[int],
-    length: int,
-    rate: float,
-    step: int,
-    fps: float,
-    total_frames: int,
-    width: int,
-) -> list[WindowReport]:
-    """One report per window, in seconds of the original clip; ``width`` is the analysed width in pixels."""
-    rows = []
-    for index, (start, motion) in enumerate(zip(starts, motions, strict=True)):
-        translation, rotation, scaling = windows["losses"][0, index].tolist()
-        rows.append(
-            WindowReport(
-                start_s=start * step / fps,
-                end_s=min((start + length) * step, total_frames) / fps,
-                composite=float(windows["composite"][0, index]),
-                translation=translation,
-                rotation=rotation,
-                scaling=scaling,
-                dynamic_degree=float(windows["dynamic_degree"][0, index]),
-                velocity_percent_per_s=(
-                    float(motion.velocity[0]) * rate * 100 / width,
-                    float(motion.velocity[1]) * rate * 100 / width,
-                ),
-                rotation_deg_per_s=math.degrees(float(motion.rotation)) * rate,
-                zoom_percent_per_s=float(motion.zoom) * rate * 100,
-                confidence=float(motion.confidence),
-            )
-        )
-    return rows

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from phys_pipeline.media.synthetic import textured_clip
-from phys_pipeline.spectral import SpectralConfig, analyze
-from phys_pipeline.spectral.report import analysis_size
+from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss, analyze
+from phys_pipeline.spectral.report import MotionAnalyser, analysis_size
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,62 @@ def test_wrong_input_is_refused(video, fps, words):
 
 def test_paper_preset_is_available():
     assert analyze(textured_clip(velocity=(1, 0)).video, 8, config=SpectralConfig.paper()).preset == "paper"
+
+
+@pytest.fixture(scope="module")
+def changing():
+    """A clip whose brightness and contrast change from window to window, (3, 60, 32, 40); at 24 fps every second frame counts."""
+    video = textured_clip(60, 32, 40, velocity=(0.6, -0.3), rotation=0.01, seed=4).video
+    strength = 0.1 + 0.9 * torch.linspace(-1, 1, 60).square()
+    return (0.5 + strength.view(1, -1, 1, 1) * (video - 0.5)) * torch.linspace(0.4, 1, 60).view(1, -1, 1, 1)
+
+
+@pytest.mark.parametrize("config", [SpectralConfig.calibrated(), SpectralConfig.paper()])
+def test_windows_scored_by_themselves_give_the_loss_of_the_whole_clip(changing, config):
+    report = analyze(changing, fps=24, config=config)
+    whole = SpectralMotionLoss(config)(changing[None, :, ::2], reduction="none")
+    wanted = {"composite": whole.loss, **{name: getattr(whole, name) for name in ("translation", "rotation", "scaling")}}
+    assert report.loss == pytest.approx({name: float(value) for name, value in wanted.items()}, abs=1e-5)
+    assert list(report.weights.values()) == pytest.approx(whole.weights[0].tolist(), abs=1e-5)
+    assert report.dynamic_degree == pytest.approx(float(whole.diagnostics["dynamic_degree"]), abs=1e-5)
+    assert [window.composite for window in report.timeline] == pytest.approx(whole.windows["composite"][0].tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("pieces", [[1] * 30, [7, 13, 10], [30], [29, 1]])
+def test_frames_may_arrive_in_any_pieces(changing, pieces):
+    analyser = MotionAnalyser(60, 24.0, (32, 40))
+    assert analyser.step == 2
+    for piece in changing[:, ::2].split(pieces, dim=1):
+        analyser.push(piece)
+    assert analyser.finish() == analyze(changing, fps=24)
+
+
+def test_only_the_window_being_filled_is_kept(changing):
+    analyser = MotionAnalyser(3000, 12.0, (32, 40))
+    most = 0
+    for index in range(12):
+        analyser.push(changing[:, (5 * index) % 50 :][:, :5])
+        most = max(most, analyser._held.untyped_storage().nbytes())  # type: ignore[union-attr]
+    assert most <= changing[:, :16].nelement() * 4
+
+
+def test_a_still_part_of_a_moving_clip_stays_still():
+    moving = textured_clip(24, 32, 32, velocity=(1.0, 0.0), seed=1).video
+    report = analyze(torch.cat([moving, moving[:, -1:].expand(-1, 24, -1, -1)], dim=1), fps=12)
+    assert not report.is_static
+    assert report.timeline[-1].composite == 0 and report.timeline[-1].dynamic_degree == 0
+    assert report.timeline[0].dynamic_degree > 0.1
+
+
+def test_the_announced_frames_must_be_given(changing):
+    analyser = MotionAnalyser(40, 12.0, (32, 40))
+    analyser.push(changing[:, :20])
+    with pytest.raises(ValueError, match="20 frames were given, but 40"):
+        analyser.finish()
+    with pytest.raises(ValueError, match="50 frames were given, but 40"):
+        analyser.push(changing[:, :30])
+    for wrong in (changing[0], changing[:, :0], (changing[:, :2] * 255).to(torch.uint8)):
+        with pytest.raises(ValueError, match=r"frames|divide by 255"):
+            analyser.push(wrong)
+    with pytest.raises(ValueError, match="at least one frame"):
+        MotionAnalyser(0, 12.0, (32, 40))
