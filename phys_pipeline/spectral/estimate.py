@@ -14,9 +14,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 _SMALLEST_SIDE = 12  # pixels of the coarsest pyramid level
-_ITERATIONS = 6  # Gauss-Newton steps per level
-_ALL_SAMPLES = 32 * 32  # pixels of a level up to which every one is a sample; of a larger level every second in each direction
-_MEDIAN_SAMPLES = 4096  # residuals, about, from which their median is taken
+_ITERATIONS = 6  # Gauss-Newton steps per level and robust scale
 
 
 class SimilarityMotion(NamedTuple):
@@ -34,18 +32,6 @@ class SimilarityMotion(NamedTuple):
     radius: Tensor
 
 
-class _Level(NamedTuple):
-    """One pyramid level: smoothed frames, their gradients and, at the samples (T-1, S), what does not depend on the motion."""
-
-    maps: Tensor  # (T, 3, H, W): brightness, d/dx, d/dy
-    stride: int  # samples are every stride-th pixel
-    weight: Tensor  # (T-1, S) how much a pixel changes
-    relative: tuple[Tensor, Tensor]  # x, y of the samples from the centre of the moving region, (T-1, S)
-    centre: Tensor  # (T-1, 2)
-    radius: Tensor  # ()
-    noise: Tensor  # () root mean square change
-
-
 @torch.no_grad()
 def estimate_similarity(frames: Tensor) -> SimilarityMotion:
     """Register all neighbouring pairs of one window with a single similarity motion.
@@ -61,9 +47,8 @@ def estimate_similarity(frames: Tensor) -> SimilarityMotion:
     if frames.shape[1] < 2 or float(change.square().mean()) <= 1e-10 * float(contrast + 1e-12):
         return SimilarityMotion(frames.new_zeros(2), zero, zero, zero, zero)
     images = torch.einsum("cthw,c->thw", frames, _principal_channel(change))
-    levels = _pyramid(images)
     # a moving camera is seen best in the frames themselves, an object before a still scene without the still part
-    candidates = [_coarse_to_fine(levels), _coarse_to_fine([_without_still_part(level) for level in levels])]
+    candidates = [_coarse_to_fine(images), _coarse_to_fine(images - images.mean(dim=0))]
     return max(candidates, key=lambda motion: float(motion.confidence))
 
 
@@ -75,39 +60,20 @@ def _principal_channel(change: Tensor) -> Tensor:
     return torch.linalg.eigh(covariance)[1][:, -1].to(change)
 
 
-def _pyramid(images: Tensor) -> list[_Level]:
-    """Levels of (T, H, W), the finest first."""
-    smooth = [_smooth(images)]
-    while min(smooth[-1].shape[1:]) >= 2 * _SMALLEST_SIDE:
-        smooth.append(_smooth(functional.avg_pool2d(smooth[-1], 2)))
-    return [_level(images) for images in smooth]
-
-
-def _without_still_part(level: _Level) -> _Level:
-    return level._replace(maps=level.maps - level.maps.mean(dim=0))
-
-
-def _level(images: Tensor) -> _Level:
-    # images: (T, H, W)
-    height, width = images.shape[1:]
-    x, y = (torch.arange(side, device=images.device, dtype=images.dtype) for side in (width, height))
-    change = _smooth(_smooth((images[1:] - images[:-1]).square()))
-    mean = change.mean()
-    weight = change / (change + 0.1 * mean + torch.finfo(images.dtype).tiny)
-    centre, radius = _moving_centre(weight * change.sqrt(), x, y)
-    stride = 1 if height * width <= _ALL_SAMPLES else 2
-    relative_x = x[::stride].repeat(len(y[::stride])) - centre[:, :1]
-    relative_y = y[::stride].repeat_interleave(len(x[::stride])) - centre[:, 1:]
-    maps = torch.stack([images, *_gradient(images)], dim=1)
-    return _Level(maps, stride, weight[:, ::stride, ::stride].flatten(1), (relative_x, relative_y), centre, radius, mean.sqrt())
-
-
-def _coarse_to_fine(levels: list[_Level]) -> SimilarityMotion:
-    """Register from the coarsest pyramid level to the finest."""
-    parameters = levels[0].maps.new_zeros(4)  # vx, vy, rotation, zoom in units of the finest level
-    for index in reversed(range(len(levels))):
-        parameters, confidence, radius = _register(levels[index], parameters, float(2**index))
+def _coarse_to_fine(images: Tensor) -> SimilarityMotion:
+    """Register (T, H, W) from the coarsest pyramid level to the finest."""
+    pyramid = [images]
+    while min(pyramid[-1].shape[1:]) >= 2 * _SMALLEST_SIDE:
+        pyramid.append(_halve(pyramid[-1]))
+    parameters = images.new_zeros(4)  # vx, vy, rotation, zoom in units of the finest level
+    for level in reversed(range(len(pyramid))):
+        parameters, confidence, radius = _register(pyramid[level], parameters, float(2**level))
     return SimilarityMotion(parameters[:2], parameters[2], parameters[3], confidence, radius)
+
+
+def _halve(images: Tensor) -> Tensor:
+    """Binomial smoothing and decimation by two: (T, H, W) -> (T, H // 2, W // 2)."""
+    return functional.avg_pool2d(_smooth(images), 2)
 
 
 def _smooth(images: Tensor) -> Tensor:
@@ -125,73 +91,79 @@ def _gradient(images: Tensor) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-def _register(level: _Level, start: Tensor, factor: float) -> tuple[Tensor, Tensor, Tensor]:
+def _register(images: Tensor, start: Tensor, factor: float) -> tuple[Tensor, Tensor, Tensor]:
     """Gauss-Newton on one pyramid level; parameters (4,) are in full-resolution pixels, ``factor`` is the level's pixel size."""
-    first = level.maps[:-1, :, :: level.stride, :: level.stride].flatten(2)  # (T-1, 3, S)
-    first_brightness, half_x, half_y = first[:, 0], first[:, 1] / 2, first[:, 2] / 2
-    relative_x, relative_y = level.relative
-    weight, radius = level.weight, level.radius
+    # images: (T, H, W)
+    images = _smooth(images)
+    first, second = images[:-1], images[1:]  # (T-1, H, W)
+    height, width = first.shape[1:]
+    y, x = torch.meshgrid(
+        torch.arange(height, device=images.device, dtype=images.dtype),
+        torch.arange(width, device=images.device, dtype=images.dtype),
+        indexing="ij",
+    )
+    change = _smooth(_smooth((second - first).square()))
+    weight = change / (change + 0.1 * change.mean() + torch.finfo(images.dtype).tiny)
+    centre, radius = _moving_centre(weight * change.sqrt(), x, y)
+    relative_x, relative_y = x - centre[:, 0, None, None], y - centre[:, 1, None, None]
+    first_x, first_y = _gradient(first)
     parameters = start.clone()
     parameters[:2] /= factor
-    reach = radius.clamp_min(1)
-    limit = 2.0 / torch.stack([torch.ones_like(reach), torch.ones_like(reach), reach, reach])
-    rows = first.new_empty(5, *weight.shape)  # Jacobian of the four parameters, residual
-    pick = max(1, weight.numel() // _MEDIAN_SAMPLES) | 1
     for _ in range(_ITERATIONS):
-        (warped, warped_x, warped_y), inside, cosine, sine = _warp(level, parameters)
-        residual = torch.sub(warped, first_brightness, out=rows[4])
-        some, seen = residual.flatten()[::pick], inside.flatten()[::pick]
-        scale = 1.48 * some[seen].abs().median().nan_to_num() + 0.1 * level.noise
-        robust = weight * inside / (1 + (residual / scale).square_())
-        torch.add(half_x, warped_x * (cosine / 2) + warped_y * (sine / 2), out=rows[0])
-        torch.add(half_y, warped_y * (cosine / 2) - warped_x * (sine / 2), out=rows[1])
-        torch.mul(rows[1], relative_x, out=rows[2]).addcmul_(rows[0], relative_y, value=-1)
-        torch.mul(rows[0], relative_x, out=rows[3]).addcmul_(rows[1], relative_y)
-        flat = rows.flatten(1)
-        system = (flat[:4] * robust.flatten()) @ flat.T  # (4, 5)
-        scale_of_axes = system.diagonal().clamp_min(1e-20).sqrt()
-        normal = system[:, :4] / (scale_of_axes[:, None] * scale_of_axes) + 1e-4 * torch.eye(4, device=flat.device)
-        step = -torch.linalg.solve(normal, system[:, 4] / scale_of_axes) / scale_of_axes
+        warped, inside = _warp(second, parameters, relative_x, relative_y, x, y)
+        residual = (warped - first) * inside
+        scale = 1.48 * residual.abs()[inside > 0].median() + 0.1 * change.mean().sqrt()
+        robust = weight * inside / (1 + (residual / scale) ** 2)
+        warped_x, warped_y = _gradient(warped)
+        gradient_x, gradient_y = (first_x + warped_x) / 2, (first_y + warped_y) / 2
+        jacobian = torch.stack(
+            [
+                gradient_x,
+                gradient_y,
+                gradient_y * relative_x - gradient_x * relative_y,
+                gradient_x * relative_x + gradient_y * relative_y,
+            ]
+        ).flatten(1)  # (4, P)
+        weighted = jacobian * robust.flatten()
+        normal = weighted @ jacobian.T
+        scale_of_axes = normal.diagonal().clamp_min(1e-20).sqrt()
+        normal = normal / (scale_of_axes[:, None] * scale_of_axes) + 1e-4 * torch.eye(4, device=images.device)
+        step = -torch.linalg.solve(normal, (weighted @ residual.flatten()) / scale_of_axes) / scale_of_axes
+        limit = 2.0 / torch.stack([torch.ones_like(radius), torch.ones_like(radius), radius.clamp_min(1), radius.clamp_min(1)])
         parameters = parameters + torch.minimum(torch.maximum(step, -limit), limit)
-    (warped, _, _), inside, _, _ = _warp(level, parameters)
-    trusted = weight * inside
-    unexplained = (trusted * (warped - first_brightness).square_()).sum()
-    second = level.maps[1:, 0, :: level.stride, :: level.stride].flatten(1)
-    initial = (trusted * (second - first_brightness).square_()).sum()
-    confidence = (1 - unexplained / initial.clamp_min(torch.finfo(first.dtype).tiny)).clamp(0, 1)
+    warped, inside = _warp(second, parameters, relative_x, relative_y, x, y)
+    unexplained = (weight * inside * (warped - first).square()).sum()
+    initial = (weight * inside * (second - first).square()).sum()
+    confidence = (1 - unexplained / initial.clamp_min(torch.finfo(images.dtype).tiny)).clamp(0, 1)
     parameters[:2] *= factor
     return parameters, confidence, radius * factor
 
 
 def _moving_centre(weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Centre of the moving pixels per pair, smoothed to a straight path over the window (T-1, 2), and their radius ()."""
-    # weight: (T-1, H, W); x: (W,); y: (H,)
-    columns, rows = weight.sum(dim=1), weight.sum(dim=2)  # (T-1, W), (T-1, H)
-    mass = rows.sum(dim=1).clamp_min(torch.finfo(weight.dtype).tiny)
-    centre = torch.stack([columns @ x / mass, rows @ y / mass], dim=1)
+    # weight: (T-1, H, W)
+    mass = weight.sum(dim=(1, 2)).clamp_min(torch.finfo(weight.dtype).tiny)
+    centre = torch.stack([(weight * x).sum(dim=(1, 2)) / mass, (weight * y).sum(dim=(1, 2)) / mass], dim=1)
     time = torch.arange(len(mass), device=weight.device, dtype=weight.dtype)
     share = mass / mass.sum()
     time = time - (share * time).sum()
     middle = (share[:, None] * centre).sum(dim=0)
     speed = (share[:, None] * time[:, None] * centre).sum(dim=0) / (share * time**2).sum().clamp_min(1e-12)
     path = middle + time[:, None] * speed
-    squares = (columns * (x - path[:, :1]) ** 2).sum() + (rows * (y - path[:, 1:]) ** 2).sum()
-    return path, (squares / mass.sum()).sqrt()
+    distance = (x - path[:, 0, None, None]) ** 2 + (y - path[:, 1, None, None]) ** 2
+    return path, ((weight * distance).sum() / weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)).sqrt()
 
 
-def _warp(level: _Level, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Pull the later frame of each pair back by the motion: sample it where each pixel went.
-
-    Returns the sampled maps (3, T-1, S), a mask of samples inside the frame (T-1, S), and the motion's scaled cosine and sine.
-    """
-    height, width = level.maps.shape[2:]
-    relative_x, relative_y = level.relative
+def _warp(
+    images: Tensor, parameters: Tensor, relative_x: Tensor, relative_y: Tensor, x: Tensor, y: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Pull ``images`` (P, H, W) back by the motion: sample at where each pixel went; also a mask of samples inside the frame."""
+    height, width = images.shape[1:]
     grow = torch.exp(parameters[3])
     cosine, sine = grow * torch.cos(parameters[2]), grow * torch.sin(parameters[2])
-    moved = level.centre + parameters[:2]
-    x = relative_x * cosine - relative_y * sine + moved[:, :1]
-    y = relative_x * sine + relative_y * cosine + moved[:, 1:]
-    inside = (x >= 0) & (x <= width - 1) & (y >= 0) & (y <= height - 1)
-    grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)[:, None]  # (T-1, 1, S, 2)
-    warped = functional.grid_sample(level.maps[1:], grid, mode="bilinear", padding_mode="border", align_corners=False)
-    return warped[:, :, 0].transpose(0, 1), inside, cosine, sine
+    target_x = x + parameters[0] + (cosine - 1) * relative_x - sine * relative_y
+    target_y = y + parameters[1] + sine * relative_x + (cosine - 1) * relative_y
+    grid = torch.stack([(2 * target_x + 1) / width - 1, (2 * target_y + 1) / height - 1], dim=-1)  # (P, H, W, 2)
+    warped = functional.grid_sample(images[:, None], grid, mode="bilinear", padding_mode="border", align_corners=False)[:, 0]
+    inside = ((target_x >= 0) & (target_x <= width - 1) & (target_y >= 0) & (target_y <= height - 1)).to(images.dtype)
+    return warped, inside
