@@ -6,8 +6,15 @@ import torch
 from torch import Tensor
 
 from .config import SpectralConfig
+from .lattice import constant
 
 _SLOPES = 121  # grid points; neighbours differ by 1/480 of the temporal period, refined below
+
+
+@constant
+def signed_bins(samples: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """All temporal bins of ``samples`` frames, signed, (T,)."""
+    return torch.arange(-(samples // 2), (samples + 1) // 2, device=device, dtype=dtype)
 
 
 def band_capture(energy: Tensor, bins: Tensor, harmonics: Tensor, floor: Tensor, config: SpectralConfig) -> tuple[Tensor, Tensor]:

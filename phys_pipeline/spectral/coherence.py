@@ -12,22 +12,21 @@ from torch import Tensor
 from .config import SpectralConfig
 
 
-def coherence_loss(spectrum: Tensor, whitening: Tensor, floor: Tensor, config: SpectralConfig) -> Tensor:
+def coherence_loss(cross: Tensor, measure: Tensor, floor: Tensor, config: SpectralConfig) -> Tensor:
     """``1 - sum_k |sum_t R_t(k)| / sum_k sum_t |R_t(k)|`` with the cross-spectra R_t of neighbouring frames; (N,) in [0, 1].
 
-    ``R_t = sum_c S_c(t + 1) conj S_c(t)``, whitened. Fewer than three frames have one step and give 0.
+    ``R_t = sum_c S_c(t + 1) conj S_c(t)``. Fewer than three frames have one step and give 0.
 
     Args:
-        spectrum: (N, C, T, Ky, Kx) of the moving part; whitening: (Ky, Kx).
+        cross: (N, T - 1, Ky, Kx), complex; measure: (Ky, Kx), whitening times how often a bin counts.
         floor: (N,) energy of a frame added to each step in the denominator.
     """
-    # spectrum: (N, C, T, Ky, Kx)
-    if spectrum.shape[2] < 3:
-        return floor.new_zeros(spectrum.shape[0])
-    cross = (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).sum(dim=1) * whitening  # (N, T - 1, Ky, Kx)
-    size = cross.abs().sum(dim=(1, 2, 3))
+    # cross: (N, T - 1, Ky, Kx)
+    if cross.shape[1] < 2:
+        return floor.new_zeros(cross.shape[0])
+    size = (cross.abs().sum(dim=1) * measure).sum(dim=(1, 2))
     total = size + floor * cross.shape[1]
     if config.gradient == "numerator":
         total = total.detach()
-    scattered = size - cross.sum(dim=1).abs().sum(dim=(1, 2))
+    scattered = size - (cross.sum(dim=1).abs() * measure).sum(dim=(1, 2))
     return scattered / torch.where(total > 0, total, torch.ones_like(total))

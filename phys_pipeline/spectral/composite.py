@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from .coherence import coherence_loss
 from .config import SpectralConfig
-from .lattice import apodisation, cut, hann, kept_bins, spatial_spectrum, time_spectrum
+from .energies import BlockEnergies, Lattice, block_energies, config_at, make_lattice, spatial_limits
+from .lattice import patch_starts, window_power, window_starts
 from .pace import pace_loss
-from .rotation import PolarGeometry, rotation_loss, soft_ring_energy, window_power
+from .rotation import rotation_loss
 from .scaling import scaling_loss
+from .transforms import patch_spectra, pixel_energies
 from .translation import correlation_velocity, translation_loss
 
 
@@ -37,7 +39,7 @@ class MotionLossOutput:
 
 
 class BlockResult(NamedTuple):
-    """Per-block values: (N,) each, but ``losses`` and ``weights`` (N, 3) and ``velocity`` (N, 2)."""
+    """Per-block values: (B, P, windows) each, but ``losses`` and ``weights`` have 3 and ``velocity`` 2 more at the end."""
 
     composite: Tensor
     losses: Tensor
@@ -47,11 +49,11 @@ class BlockResult(NamedTuple):
     velocity: Tensor
     rotation: Tensor
     zoom: Tensor
-    moving_energy: Tensor
-    total_energy: Tensor
     ring_concentration: Tensor
     flow_proxy: Tensor
     trend_proxy: Tensor
+    moving_energy: Tensor
+    total_energy: Tensor
 
 
 class SpectralMotionLoss(nn.Module):
@@ -89,37 +91,26 @@ class SpectralMotionLoss(nn.Module):
         return MotionLossOutput(*terms, result.weights, result.diagnostics, result.windows)
 
     def _evaluate(self, video: Tensor) -> MotionLossOutput:
-        """Per-clip losses (B,): blocks weighted by their motion energy inside a window, windows averaged."""
-        config = self.config
+        """Per-clip losses (B,): patches weighted by their motion energy inside a window, windows averaged."""
         if video.dim() != 5 or 0 in video.shape:
             raise ValueError(f"expected a video of shape (B, C, T, H, W) with no empty axis, got {tuple(video.shape)}")
         if not video.is_floating_point():
             raise ValueError(f"expected a floating-point video, got {video.dtype}: divide 8-bit pixels by 255")
         with torch.autocast(device_type=video.device.type, enabled=False):
             video = video if video.dtype == torch.float64 else video.float()
-            if not bool(torch.isfinite(video).all()):
-                raise ValueError("the video has NaN or infinite values: score only finite pixels or latents")
-            if config.remove_mean:
-                video = _standardise(video)
-            side = min(video.shape[3], video.shape[4])
-            patches = config.patches if side >= config.minimum_patch_side else 1
-            blocks, starts = cut(video, config.window, config.stride, patches)
-            batch, windows, per_window = blocks.shape[:3]
-            result = block_losses(blocks.flatten(0, 2), config)
-            shape = (batch, windows, per_window)
-            energy = result.moving_energy.detach().view(shape)
-            total = energy.sum(dim=2, keepdim=True)
-            share = torch.where(total > 0, energy / torch.where(total > 0, total, 1.0), 1.0 / per_window)
+            result, starts = block_losses(video, self.config)
+            energy = result.moving_energy
+            total = energy.sum(dim=1, keepdim=True)
+            share = torch.where(total > 0, energy / torch.where(total > 0, total, 1.0), 1.0 / energy.shape[1])
 
             def by_window(values: Tensor) -> Tensor:
-                """Motion-energy weighted mean over the patches of a window: (N, ...) -> (B, windows, ...)."""
-                values = values.view(*shape, *values.shape[1:])
-                return (values * share.view(*shape, *[1] * (values.dim() - 3))).sum(dim=2)
+                """Motion-energy weighted mean over the patches of a window: (B, P, windows, ...) -> (B, windows, ...)."""
+                return (values * share.view(*share.shape, *[1] * (values.dim() - 3))).sum(dim=1)
 
             composite, losses = by_window(result.composite), by_window(result.losses)
             with torch.no_grad():
-                still_and_moving = result.total_energy.view(shape).sum(dim=2)
-                dynamic_degree = energy.sum(dim=2) / torch.where(still_and_moving > 0, still_and_moving, 1.0)
+                still_and_moving = result.total_energy.sum(dim=1)
+                dynamic_degree = energy.sum(dim=1) / torch.where(still_and_moving > 0, still_and_moving, 1.0)
                 per_window_values = {
                     "composite": composite.detach(),
                     "losses": losses.detach(),
@@ -129,7 +120,7 @@ class SpectralMotionLoss(nn.Module):
                     "velocity": by_window(result.velocity),
                     "rotation": by_window(result.rotation),
                     "zoom": by_window(result.zoom),
-                    "motion_energy": energy.sum(dim=2),
+                    "motion_energy": energy.sum(dim=1),
                     "dynamic_degree": dynamic_degree,
                     "ring_concentration": by_window(result.ring_concentration),
                     "flow_proxy": by_window(result.flow_proxy),
@@ -143,100 +134,86 @@ class SpectralMotionLoss(nn.Module):
         return MotionLossOutput(composite.mean(dim=1), translation, rotation, scaling, weights, diagnostics, per_window_values)
 
 
-def _standardise(video: Tensor) -> Tensor:
-    """Shift and scale each clip, without gradient, to zero mean and unit peak: losses don't depend on brightness or contrast.
+@torch.no_grad()
+def _unit_scale(video: Tensor, standardise: bool) -> Tensor:
+    """Power of two (B,) that brings each clip's peak contrast to about one; ones unless ``standardise``.
 
-    Rounding noise of a constant clip is not blown up: the scale is at least 1e-4 of the largest value.
+    Losses don't depend on contrast, and scaling by a power of two rounds nothing. Rounding noise of a constant clip is not blown
+    up: the contrast counts as at least 1e-4 of the largest value. Raises ``ValueError`` for NaN or infinite values.
     """
     # video: (B, C, T, H, W)
-    with torch.no_grad():
-        mean = video.mean(dim=(2, 3, 4), keepdim=True)
-        peak = (video - mean).abs().amax(dim=(1, 2, 3, 4), keepdim=True)
-        largest = video.abs().amax(dim=(1, 2, 3, 4), keepdim=True)
-        scale = torch.maximum(peak, 1e-4 * largest)
-        scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    return (video - mean) / scale
+    low, high = video.amin(dim=(1, 2, 3, 4)), video.amax(dim=(1, 2, 3, 4))
+    if not bool(torch.isfinite(high - low).all()):
+        raise ValueError("the video has NaN or infinite values: score only finite pixels or latents")
+    if not standardise:
+        return torch.ones_like(low)
+    contrast = torch.maximum((high - low) / 2, 1e-4 * torch.maximum(high.abs(), low.abs()))
+    exponent = torch.floor(torch.log2(torch.where(contrast > 0, contrast, torch.ones_like(contrast))))
+    return torch.exp2(-exponent)
 
 
-def block_losses(blocks: Tensor, config: SpectralConfig) -> BlockResult:
-    """Losses of independent space-time blocks.
+def block_losses(video: Tensor, config: SpectralConfig) -> tuple[BlockResult, list[int]]:
+    """Losses of all blocks of a clip (B, C, T, H, W): (B, P, windows, ...) each, and the first frames of the windows."""
+    # video: (B, C, T, H, W)
+    _, _, frames, height, width = video.shape
+    config = config_at(max(height, width), config)
+    starts, length = window_starts(frames, config.window, config.stride), min(config.window, frames)
+    patches = config.patches if min(height, width) >= config.minimum_patch_side else 1
+    size = (patch_starts(height, patches)[0], patch_starts(width, patches)[0])
+    scale = _unit_scale(video, config.remove_mean)
+    moving, total = pixel_energies(video.detach(), tuple(starts), length, patches, config.apodise, scale)
+    # rounding of a still clip is not motion: amplitudes under 1e-5 of the block's contrast or 1e-6 of the clip's
+    is_still = moving <= torch.clamp(1e-10 * total, min=1e-12 * video.shape[1] * size[0] * size[1])
+    moving = torch.where(is_still, torch.zeros_like(moving), moving)
+    lattice = make_lattice(*size, length, config, video.device, video.dtype)
+    spectra = patch_spectra(video, patches, spatial_limits(*size, config), config.apodise)
+    spectra = spectra * scale.view(-1, 1, 1, 1, 1, 1)
+    energies = block_energies(spectra, tuple(starts), length, lattice, config)
+    result = _losses(energies, is_still.flatten(), length, lattice, config)
+    units = scale.square().view(-1, 1, 1)
+    fields = [values.unflatten(0, moving.shape) for values in result]
+    return BlockResult(*fields, moving_energy=moving / units, total_energy=total / units), starts
 
-    Args:
-        blocks: (N, C, T, H, W), standardised when the temporal mean is removed, pixels in [0, 1] otherwise.
-    """
-    # blocks: (N, C, T, H, W)
-    count, _, frames, height, width = blocks.shape
-    device, real = blocks.device, blocks.dtype
-    time_weight = hann(frames, device, real)
-    time_weight = (time_weight / time_weight.sum()).view(1, 1, -1, 1, 1)
-    mean = (blocks * time_weight).sum(dim=2, keepdim=True)
-    fade = apodisation(height, width, device, real) if config.apodise else torch.ones(height, width, device=device, dtype=real)
-    moving = (blocks - mean if config.remove_mean else blocks - 0.5) * fade
-    contrast = mean - (mean * fade).sum(dim=(3, 4), keepdim=True) / fade.sum()
-    still = contrast * fade  # the still part without its mean brightness
-    with torch.no_grad():
-        moving_energy = (((blocks - mean) * fade).square() * time_weight).sum(dim=(1, 2, 3, 4))
-        total_energy = moving_energy + still.square().sum(dim=(1, 2, 3, 4))
-        # rounding of a still clip is not motion: amplitudes under 1e-5 of the block's contrast or 1e-6 of the clip's
-        is_still = moving_energy <= torch.clamp(1e-10 * total_energy, min=1e-12 * blocks[0, :, 0].numel())
-        moving_energy = torch.where(is_still, torch.zeros_like(moving_energy), moving_energy)
 
-    one_sided = config.truncation == "one_sided"
-    rows, columns = (tuple(kept_bins(side, config.keep)) for side in (height, width))
-    geometry = PolarGeometry(height, width, rows[-1], columns[-1])
-    spectrum = spatial_spectrum(moving, rows, columns)  # (N, C, T, Ky, Kx)
-    still_spectrum = spatial_spectrum(still, rows, columns).detach()  # (N, C, 1, Ky, Kx)
-
-    if one_sided:
-        plane_rows, plane_columns = (tuple(kept_bins(side, config.keep, one_sided=True)) for side in (height, width))
-        plane_spectrum = spatial_spectrum(moving, plane_rows, plane_columns)
-    else:
-        plane_rows, plane_columns, plane_spectrum = rows, columns, spectrum
-    times = tuple(kept_bins(frames, config.keep_time, one_sided=one_sided, exclude_nyquist=not one_sided))
-    omega_t = 2 * math.pi / frames * torch.tensor(times, device=device, dtype=real)
-    omega_y = 2 * math.pi / height * torch.tensor(plane_rows, device=device, dtype=real)
-    omega_x = 2 * math.pi / width * torch.tensor(plane_columns, device=device, dtype=real)
-    whitening = (omega_y[:, None] ** 2 + omega_x[None, :] ** 2) ** config.whiten  # (Ky, Kx)
-    energy = time_spectrum(plane_spectrum, times, dim=2).abs().square().sum(dim=1) * whitening  # (N, Kt, Ky, Kx)
-    still_energy = torch.zeros(count, device=device, dtype=real)
-    if config.energy_floor and not one_sided:
-        still_energy = (still_spectrum.abs().square().sum(dim=(1, 2)) * whitening).sum(dim=(1, 2))
-    floor = config.energy_floor * window_power(frames, device, real) * still_energy
+def _losses(
+    energies: BlockEnergies, is_still: Tensor, frames: int, lattice: Lattice, config: SpectralConfig
+) -> tuple[Tensor, ...]:
+    """The fields of :class:`BlockResult` but its energies, for N blocks."""
+    geometry = lattice.geometry
+    measure = lattice.whitening * lattice.counts
+    still = energies.still if lattice.symmetric else torch.zeros_like(energies.still)
+    floor = config.energy_floor * window_power(frames, still.device, still.dtype) * still
     displacement = None
     if config.wrap and frames > 1:
-        displacement = correlation_velocity(plane_spectrum.detach(), whitening, (height, width), (omega_y, omega_x))
-    translation = translation_loss(energy, (omega_t, omega_y, omega_x), frames, floor, config, displacement)
-
-    ring_energy = soft_ring_energy(spectrum, geometry, config)  # (N, T, R)
-    rotation = rotation_loss(spectrum, still_spectrum, ring_energy, geometry, config)
-    scaling = scaling_loss(spectrum, still_spectrum, ring_energy, geometry, config)
+        whole = energies.cross.detach().sum(dim=1) * measure
+        displacement = correlation_velocity(whole, geometry[:2], (lattice.omega_y, lattice.omega_x))
+    translation = translation_loss(
+        energies.plane,
+        (lattice.omega_t, lattice.omega_y, lattice.omega_x),
+        frames,
+        floor,
+        config,
+        displacement,
+        lattice.counts if lattice.symmetric else None,
+    )
+    rotation = rotation_loss(energies.turn, energies.rings, energies.turn_floor, config)
+    scaling = scaling_loss(energies.growth, energies.rings, energies.growth_floor, geometry, config)
     losses = torch.stack([translation.loss, rotation.loss, scaling.loss], dim=1)
     if config.remove_mean or frames == 1:
         losses = torch.where(is_still[:, None], torch.zeros_like(losses), losses)  # what does not move is not implausible
     composite, weights = combine(losses, config)
-    pace, coherence = losses.new_zeros(count), losses.new_zeros(count)
-    frame_floor = config.energy_floor * still_energy
+    pace = coherence = torch.zeros_like(composite)
+    frame_floor = config.energy_floor * still
     if config.pace_weight:
-        pace = torch.where(is_still, pace, pace_loss(plane_spectrum, whitening, frame_floor, config))
+        inner = (energies.cross.real * measure).sum(dim=(2, 3))
+        pace = torch.where(is_still, pace, pace_loss(energies.frame, inner, frame_floor, config))
         composite = composite + config.pace_weight * pace
     if config.coherence_weight:
-        coherence = torch.where(is_still, coherence, coherence_loss(plane_spectrum, whitening, frame_floor, config))
+        coherence = torch.where(is_still, coherence, coherence_loss(energies.cross, measure, frame_floor, config))
         composite = composite + config.coherence_weight * coherence
-    return BlockResult(
-        composite=composite,
-        losses=losses,
-        pace=pace.detach(),
-        coherence=coherence.detach(),
-        weights=weights.detach(),
-        velocity=translation.velocity.detach(),
-        rotation=rotation.rotation.detach(),
-        zoom=scaling.zoom.detach(),
-        moving_energy=moving_energy,
-        total_energy=total_energy,
-        ring_concentration=rotation.ring_concentration.detach(),
-        flow_proxy=scaling.flow_proxy.detach(),
-        trend_proxy=scaling.trend_proxy.detach(),
-    )
+    values = (pace, coherence, weights, translation.velocity, rotation.rotation, scaling.zoom)
+    proxies = (rotation.ring_concentration, scaling.flow_proxy, scaling.trend_proxy)
+    return composite, losses, *(value.detach() for value in values + proxies)
 
 
 def combine(losses: Tensor, config: SpectralConfig) -> tuple[Tensor, Tensor]:

@@ -24,6 +24,7 @@ class SpectralConfig:
     minimum_patch_side: int = 16  # one patch only when a side of the frame is shorter than this
     # spectrum
     keep: float = 0.3  # rho: kept share of the spatial frequencies per dimension ("Fixed values": 0.3)
+    largest_frequency: float = 48.0  # cycles per longer side of the frame: no higher frequency is kept at any size; 0: no limit
     keep_time: float = 1.0  # rho_t: the same for the time axis
     truncation: Literal["signed", "one_sided"] = "signed"
     remove_mean: bool = True  # subtract the window-weighted temporal mean (the still part)
@@ -85,7 +86,16 @@ class SpectralConfig:
         for name in ("temperature", "band_sigma", "band_half_width", "ring_sharpness", "inner_radius", "gate_sharpness"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("whiten", "ridge", "ring_weight", "pace_weight", "coherence_weight", "energy_floor", "margin"):
+        for name in (
+            "whiten",
+            "ridge",
+            "ring_weight",
+            "pace_weight",
+            "coherence_weight",
+            "energy_floor",
+            "margin",
+            "largest_frequency",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
 
@@ -109,6 +119,7 @@ class SpectralConfig:
         return cls(
             preset="paper",
             patches=1,
+            largest_frequency=0.0,
             keep_time=0.3,
             truncation="one_sided",
             remove_mean=False,
@@ -130,6 +141,11 @@ class SpectralConfig:
             gradient="full",
             energy_floor=0.0,
         )._override(overrides)
+
+    @property
+    def uses_rings(self) -> bool:
+        """Whether the loss, not only a diagnostic, reads the energy in rings."""
+        return self.ring_weight > 0 or self.scaling_loss == "proxies"
 
     def _override(self, overrides: dict[str, Any]) -> SpectralConfig:
         known = [field.name for field in fields(self)]

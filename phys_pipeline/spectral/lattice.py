@@ -41,27 +41,6 @@ def patch_starts(length: int, patches: int) -> tuple[int, list[int]]:
     return side, starts
 
 
-def cut(video: Tensor, window: int, stride: int, patches: int) -> tuple[Tensor, list[int]]:
-    """Cut into space-time blocks.
-
-    Args:
-        video: (B, C, T, H, W).
-
-    Returns:
-        blocks (B, windows, patches^2, C, t, h, w) and the first frame of each window.
-    """
-    # video: (B, C, T, H, W)
-    starts = window_starts(video.shape[2], window, stride)
-    length = min(window, video.shape[2])
-    height, tops = patch_starts(video.shape[3], patches)
-    width, lefts = patch_starts(video.shape[4], patches)
-    rows = []
-    for start in starts:
-        frames = video[:, :, start : start + length]
-        rows.append(torch.stack([frames[..., y : y + height, x : x + width] for y in tops for x in lefts], dim=1))
-    return torch.stack(rows, dim=1), starts
-
-
 def constant(build: Callable[..., Any]) -> Callable[..., Any]:
     """Cache a function that makes constant tensors.
 
@@ -81,6 +60,12 @@ def constant(build: Callable[..., Any]) -> Callable[..., Any]:
 def hann(length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Half-sample Hann window sin^2(pi (n + 1/2) / N), (N,). Positive everywhere, symmetric."""
     return torch.sin(math.pi * (torch.arange(length, device=device, dtype=dtype) + 0.5) / length) ** 2
+
+
+@constant
+def window_power(length: int, device: torch.device, dtype: torch.dtype) -> float:
+    """Energy over all temporal bins of a unit constant under the Hann window: T sum h^2 (Parseval)."""
+    return float(length * hann(length, device, dtype).square().sum())
 
 
 @constant
@@ -133,6 +118,16 @@ def time_spectrum(signal: Tensor, bins: tuple[int, ...], dim: int) -> Tensor:
     real = torch.float64 if signal.dtype in (torch.float64, torch.complex128) else torch.float32
     matrix = dft_matrix(samples, bins, False, signal.device, real) * hann(samples, signal.device, real)  # (K, T)
     return torch.movedim(torch.movedim(signal, dim, -1).to(matrix.dtype) @ matrix.T, -1, dim)
+
+
+def remove_time_mean(signal: Tensor, dim: int) -> Tensor:
+    """Subtract the Hann-weighted temporal mean along ``dim``."""
+    real = torch.float64 if signal.dtype in (torch.float64, torch.complex128) else torch.float32
+    window = hann(signal.shape[dim], signal.device, real)
+    shape = [1] * signal.dim()
+    shape[dim] = -1
+    weights = (window / window.sum()).view(shape)
+    return signal - (signal * weights).sum(dim=dim, keepdim=True)
 
 
 @constant

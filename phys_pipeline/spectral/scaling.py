@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from .band import band_capture
+from .band import band_capture, signed_bins
 from .config import SpectralConfig
-from .lattice import dft_matrix, hann, polar_table, resample_polar, time_spectrum
-from .rotation import PolarGeometry, angle_grid, remove_time_mean, signed_bins, window_power
+from .lattice import window_power
+from .polar import PolarGeometry, log_radii
 
 
 class ScalingResult(NamedTuple):
@@ -27,47 +26,26 @@ class ScalingResult(NamedTuple):
 
 
 def scaling_loss(
-    spectrum: Tensor, still: Tensor, ring_energy: Tensor, geometry: PolarGeometry, config: SpectralConfig
+    energy: Tensor, ring_energy: Tensor, still: Tensor, geometry: PolarGeometry, config: SpectralConfig
 ) -> ScalingResult:
     """Energy that misses the best line over log-radius harmonics (calibrated), or 1 - (C_flow + S_trend) / 2 (paper).
 
     Args:
-        spectrum: (N, C, T, Ky, Kx) complex on the signed lattice.
-        still: (N, C, 1, Ky, Kx), spectrum of the still part.
-        ring_energy: (N, T, R), energy in linear rings.
+        energy: (N, T, nu) over all temporal bins.
+        ring_energy: (N, T, R), energy of each frame in linear rings.
+        still: (N, nu), energy of the still part in the same harmonics: the floor of the denominator.
     """
-    # spectrum: (N, C, T, Ky, Kx)
-    frames, real = spectrum.shape[2], spectrum.real.dtype
+    # energy: (N, T, nu); ring_energy: (N, T, R); still: (N, nu)
+    frames = energy.shape[1]
     flow, trend = scaling_proxies(ring_energy)
-    outer = geometry.largest_radius
-    inner = min(config.inner_radius, outer / 1.5)
-    length = math.log(outer / inner) * config.radii / (config.radii - 1)  # period of the log-radius DFT
-    harmonics = torch.arange(1, config.scaling_harmonics + 1, device=spectrum.device, dtype=real)
-    bins, bin_values = signed_bins(frames, spectrum.device, real)
-    moving = remove_time_mean(log_radius_harmonics(spectrum, inner, outer, geometry, config), dim=2)  # (N, C, T, nu, A)
+    period = log_radii(geometry, config)[1]
+    harmonics = torch.arange(1, config.scaling_harmonics + 1, device=energy.device, dtype=energy.dtype)
     roll_off = harmonics**2 / (harmonics**2 + 1)
-    energy = time_spectrum(moving, bins, dim=2).abs().square().sum(dim=(1, 4)) * roll_off  # (N, T, nu)
-    with torch.no_grad():
-        reference = log_radius_harmonics(still, inner, outer, geometry, config).abs().square().sum(dim=(1, 2, 4)) * roll_off
-        floor = config.energy_floor * window_power(frames, spectrum.device, real) * reference.sum(dim=1)
-    missed, slope = band_capture(energy, bin_values, harmonics, floor, config)
+    floor = config.energy_floor * window_power(frames, energy.device, energy.dtype) * (still @ roll_off)
+    bins = signed_bins(frames, energy.device, energy.dtype)
+    missed, slope = band_capture(energy * roll_off, bins, harmonics, floor, config)
     loss = missed if config.scaling_loss == "line" else 1 - 0.5 * (flow + trend)
-    return ScalingResult(loss, -slope * length / frames, flow, trend)  # content that grows shrinks its spectrum
-
-
-def log_radius_harmonics(spectrum: Tensor, inner: float, outer: float, geometry: PolarGeometry, config: SpectralConfig) -> Tensor:
-    """Log-polar resampling of the magnitude, Hann over log-radius, DFT: (N, C, T, Ky, Kx) -> (N, C, T, nu, A)."""
-    real = spectrum.real.dtype
-    log_radii = torch.linspace(math.log(inner), math.log(outer), config.radii, dtype=torch.float64)
-    radii = tuple(log_radii.exp().tolist())
-    table = polar_table(*geometry, radii, angle_grid(config), spectrum.device, real)
-    polar = resample_polar(spectrum.abs(), table)  # (N, C, T, radii, A)
-    weight = hann(config.radii, spectrum.device, real)
-    if config.whiten:
-        weight = weight * torch.tensor(radii, device=spectrum.device, dtype=real) ** config.whiten
-    orders = tuple(range(1, config.scaling_harmonics + 1))
-    matrix = dft_matrix(config.radii, orders, False, spectrum.device, real) * weight  # (nu, radii)
-    return matrix @ polar.to(matrix.dtype)
+    return ScalingResult(loss, -slope * period / frames, flow, trend)  # content that grows shrinks its spectrum
 
 
 def scaling_proxies(ring_energy: Tensor) -> tuple[Tensor, Tensor]:

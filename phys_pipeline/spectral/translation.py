@@ -58,30 +58,35 @@ def robust_velocity(weights: Tensor, design: Tensor, target: Tensor, start: Tens
 
 
 @torch.no_grad()
-def correlation_velocity(spectrum: Tensor, whitening: Tensor, size: tuple[int, int], omega: tuple[Tensor, Tensor]) -> Tensor:
+def correlation_velocity(cross: Tensor, size: tuple[int, int], omega: tuple[Tensor, Tensor]) -> Tensor:
     """Displacement between neighbouring frames at the peak of their averaged cross-correlation, (N, 2): x, y in samples.
 
-    Exact to about half a sample and, unlike the plane fit, not limited by the temporal Nyquist frequency. It reaches a quarter of
-    the patch.
+    Exact to half a sample, or a thirteenth of the shortest kept period where that is more, and, unlike the plane fit, not limited
+    by the temporal Nyquist frequency. It reaches a quarter of the patch.
 
     Args:
-        spectrum: (N, C, T, Ky, Kx), whitening (Ky, Kx), size (height, width) of the patch, omega_y (Ky,) and omega_x (Kx,).
+        cross: (N, Ky, Kx), whitened cross-spectrum summed over time and channels; of a half lattice, with kx > 0 counted twice.
+        size: (height, width) of the patch; omega: omega_y (Ky,) and omega_x (Kx,) in radians per sample.
     """
-    # spectrum: (N, C, T, Ky, Kx)
-    omega_y, omega_x = omega
-    cross = (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).sum(dim=(1, 2)) * whitening  # (N, Ky, Kx)
-    steps_y, steps_x = (
-        torch.arange(-(side // 2), side // 2 + 1, device=omega_y.device, dtype=omega_y.dtype) / 2 for side in size
-    )
-    rows = torch.exp(1j * steps_y[:, None] * omega_y)  # (Dy, Ky)
-    columns = torch.exp(1j * steps_x[:, None] * omega_x)  # (Dx, Kx)
-    surface = (rows @ cross @ columns.T).real  # (N, Dy, Dx)
+    # cross: (N, Ky, Kx)
+    steps_y, steps_x = (_displacements(side, axis) for side, axis in zip(size, omega, strict=True))
+    angle_y, angle_x = steps_y[:, None] * omega[0], steps_x[:, None] * omega[1]  # (Dy, Ky), (Dx, Kx)
+    rows = torch.polar(torch.ones_like(angle_y), angle_y) @ cross  # (N, Dy, Kx)
+    surface = rows.real @ torch.cos(angle_x).T - rows.imag @ torch.sin(angle_x).T  # (N, Dy, Dx)
     reach = (steps_y[:, None] ** 2 + steps_x**2).sqrt()
     # of two equal peaks the slower motion; a stationary patch stays at zero
     surface = surface - 1e-6 * surface.abs().amax(dim=(1, 2), keepdim=True) * reach / reach.max().clamp_min(1)
     best = surface.flatten(1).argmax(dim=1)
     row, column = best // len(steps_x), best % len(steps_x)
     return torch.stack([steps_x[column], steps_y[row]], dim=1)
+
+
+def _displacements(side: int, omega: Tensor) -> Tensor:
+    """Displacements to try along one axis, symmetric around zero, (D,)."""
+    shortest = 2 * math.pi / max(float(omega.abs().max()), 2 * math.pi / side)
+    step = max(0.5, shortest / 13)
+    reach = int(side / 4 / step)
+    return step * torch.arange(-reach, reach + 1, device=omega.device, dtype=omega.dtype)
 
 
 def translation_loss(
@@ -91,6 +96,7 @@ def translation_loss(
     floor: Tensor,
     config: SpectralConfig,
     displacement: Tensor | None = None,
+    counts: Tensor | None = None,
 ) -> TranslationResult:
     """Weighted squared distance of the energy to its best plane.
 
@@ -100,6 +106,7 @@ def translation_loss(
         frames: T of the window; one temporal bin is 2 pi / T.
         floor: (N,) energy added to the denominator (eps_E times the still part's).
         displacement: (N, 2), see :func:`correlation_velocity`: distances are unwrapped around its plane. None: as they are.
+        counts: (Ky, Kx) for a half lattice of a point-symmetric spectrum: how often a bin counts. Its plane passes the origin.
 
     Calibrated: ``sum w r^2 / (sum w (omega_t - mean)^2 + (2 pi / T)^2)``, the unexplained share of the variance of omega_t.
     Paper: ``sum g r^2 / sum g`` in units where the Nyquist frequency is 1.
@@ -107,13 +114,17 @@ def translation_loss(
     # energy: (N, Kt, Ky, Kx)
     unit = 1.0 if config.normalise else math.pi
     omega_t, omega_y, omega_x = torch.meshgrid(*(axis / unit for axis in omega), indexing="ij")
-    design = torch.stack([omega_x, omega_y, torch.ones_like(omega_x)], dim=-1).reshape(-1, 3)  # (F, 3)
+    columns = [omega_x, omega_y] if counts is not None else [omega_x, omega_y, torch.ones_like(omega_x)]
+    design = torch.stack(columns, dim=-1).flatten(0, 2)  # (F, 2 or 3)
     aliased = -omega_t.reshape(-1)  # (F,)
     target = aliased.expand(energy.shape[0], -1)  # (N, F)
     if displacement is not None:
         period = 2 * math.pi / unit
-        target = aliased + period * torch.round((displacement @ design[:, :2].T - aliased) / period)
+        turns = (displacement @ design[:, :2].T - aliased) / period
+        target = aliased + period * torch.round((1 - 1e-6) * turns)  # halves towards zero, in a mirrored clip too
     raw = energy_weights(energy.flatten(1), config)
+    if counts is not None:
+        raw = raw * counts.flatten().repeat(len(omega[0]))
     total = raw.sum(dim=1, keepdim=True)
     if config.energy_weighting:
         total = total + floor[:, None]
@@ -125,8 +136,9 @@ def translation_loss(
     residual = plane @ design.T - target  # (N, F); at the optimum its own gradient vanishes (envelope theorem)
     loss = (weights * residual**2).sum(dim=1)
     if config.normalise:
-        mean = (fit_weights * aliased).sum(dim=1, keepdim=True)
-        variance = (fit_weights * (aliased - mean) ** 2).sum(dim=1)  # not of the unwrapped target: a false velocity must not pay
+        square = fit_weights @ aliased.square()
+        mean = fit_weights @ aliased if counts is None else torch.zeros_like(square)  # symmetric: the mean is zero
+        variance = square - (2 - fit_weights.sum(dim=1)) * mean.square()  # of the aliased target: a false velocity must not pay
         loss = loss / (variance + (2 * math.pi / frames) ** 2)
     with torch.no_grad():
         robust = robust_velocity(fit_weights, design, target, plane.detach(), 2 * math.pi / frames / unit)

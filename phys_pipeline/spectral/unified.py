@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .band import best_slope
+from .band import best_slope, signed_bins
 from .config import SpectralConfig
 from .lattice import (
     apodisation,
@@ -31,21 +31,13 @@ from .lattice import (
     hann,
     kept_bins,
     polar_table,
+    remove_time_mean,
     resample_polar,
     spatial_spectrum,
     time_spectrum,
-)
-from .rotation import (
-    PolarGeometry,
-    angle_grid,
-    angular_harmonics,
-    harmonic_orders,
-    remove_time_mean,
-    ring_radii,
-    signed_bins,
     window_power,
 )
-from .scaling import log_radius_harmonics
+from .polar import PolarGeometry, angle_grid, harmonic_orders, log_radii, magnitude_harmonics, split_harmonics
 from .translation import correlation_velocity, energy_weights, weighted_plane
 
 SLICE_COLUMNS = ((0, 1, 4), (2,), (3,))  # translation, rotation, scaling
@@ -224,21 +216,20 @@ def clip_samples(blocks: Tensor, config: SpectralConfig | None = None, lattice: 
     plane = _lattice_weights(
         spectrum.flatten(3)[..., None], still_spectrum.flatten(3)[..., None], whitening.flatten(), times, config, gated=True
     )
-    bins, bin_values = signed_bins(frames, device, real)
+    bin_values = signed_bins(frames, device, real)
+    bins = tuple(range(-(frames // 2), (frames + 1) // 2))
     orders = torch.tensor(harmonic_orders(config), device=device, dtype=real)
-    inner = min(config.inner_radius, geometry.largest_radius / 1.5)
-    length = math.log(geometry.largest_radius / inner) * config.radii / (config.radii - 1)
+    length = log_radii(geometry, config)[1]
     steps = torch.arange(1, config.scaling_harmonics + 1, device=device, dtype=real)
 
     def polar_weights(kind: Literal["rotation", "scaling", "mellin"], gain: Tensor) -> Tensor:
         """Weights (N, T K) of the harmonics of the moving part without its temporal mean."""
 
         def harmonics(values: Tensor) -> Tensor:  # (N, C, T, K, J): summed over J
-            if kind == "rotation":
-                return angular_harmonics(values, ring_radii(geometry, config), geometry, config).transpose(3, 4)
-            if kind == "scaling":
-                return log_radius_harmonics(values, inner, geometry.largest_radius, geometry, config)
-            return _mellin_harmonics(values, inner, geometry, config)
+            if kind == "mellin":
+                return _mellin_harmonics(values, geometry, config)
+            half = values[..., geometry.limit_x :].abs().flatten(-2)
+            return split_harmonics(magnitude_harmonics(half, geometry, config), config)[kind == "scaling"].transpose(3, 4)
 
         return _lattice_weights(remove_time_mean(harmonics(spectrum), 2), harmonics(still_spectrum), gain, bins, config)
 
@@ -246,7 +237,8 @@ def clip_samples(blocks: Tensor, config: SpectralConfig | None = None, lattice: 
     growth = polar_weights("scaling", steps**2 / (steps**2 + 1))
     start = torch.zeros(count, 5, device=device, dtype=real)
     if frames > 1:
-        start[:, :2] = correlation_velocity(spectrum.detach(), whitening, (height, width), (omega_y, omega_x))
+        cross = (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).detach().sum(dim=(1, 2)) * whitening
+        start[:, :2] = correlation_velocity(cross, (height, width), (omega_y, omega_x))
         slope = best_slope(turn.detach().view(count, frames, -1), bin_values, orders, config.band_sigma)
         start[:, 2] = slope * 2 * math.pi / frames
         slope = best_slope(growth.detach().view(count, frames, -1), bin_values, steps, config.band_sigma)
@@ -302,14 +294,13 @@ def _mellin_grid(config: SpectralConfig, device: torch.device, dtype: torch.dtyp
     return m.repeat(len(nu)), nu.repeat_interleave(len(m))
 
 
-def _mellin_harmonics(spectrum: Tensor, inner: float, geometry: PolarGeometry, config: SpectralConfig) -> Tensor:
+def _mellin_harmonics(spectrum: Tensor, geometry: PolarGeometry, config: SpectralConfig) -> Tensor:
     """Log-polar magnitude, Hann over log-radius, DFT over log-radius and angle: (N, C, T, Ky, Kx) -> (N, C, T, nu m, 1)."""
     device, real = spectrum.device, spectrum.real.dtype
-    radii = torch.linspace(math.log(inner), math.log(geometry.largest_radius), config.radii, dtype=torch.float64).exp()
-    angles = angle_grid(config)
-    table = polar_table(*geometry, tuple(radii.tolist()), angles, device, real)
+    radii, angles = log_radii(geometry, config)[0], angle_grid(config)
+    table = polar_table(*geometry, radii, angles, device, real)
     polar = resample_polar(spectrum.abs(), table)  # (N, C, T, R, A)
-    weight = hann(config.radii, device, real) * radii.to(device, real) ** config.whiten
+    weight = hann(config.radii, device, real) * torch.tensor(radii, device=device, dtype=real) ** config.whiten
     over_radius = dft_matrix(config.radii, tuple(range(config.scaling_harmonics + 1)), False, device, real) * weight
     limit = harmonic_orders(config)[-1] // 2
     over_angle = dft_matrix(len(angles), tuple(range(-limit, limit + 1)), False, device, real)

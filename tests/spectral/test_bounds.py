@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from phys_pipeline.spectral import SpectralConfig, bounds
 from phys_pipeline.spectral.lattice import hann, polar_table, resample_polar, spatial_spectrum
-from phys_pipeline.spectral.rotation import PolarGeometry, ring_concentration, soft_ring_energy
+from phys_pipeline.spectral.polar import PolarGeometry, ring_energy
+from phys_pipeline.spectral.rotation import ring_concentration
 from phys_pipeline.spectral.translation import energy_weights, translation_loss, weighted_plane
 
 F64 = torch.float64
@@ -143,7 +144,7 @@ def test_a_narrow_annulus_has_a_high_ring_concentration(seed, start, width):
     inside = (radius >= start) & (radius < min(1.0, start + width))
     assume(bool(inside.any()))
     spectrum = (normal(seed, 1, 1, 3, 39, 39) * inside).to(torch.complex128)
-    energy = soft_ring_energy(spectrum, geometry, config)
+    energy = ring_energy(spectrum[0, :, :, :, 19:].abs().square().flatten(-2), geometry, config)
     occupied = bounds.occupied_rings(width, config.rings)
     assert math.ceil((start + width) * 20) - math.floor(start * 20) <= occupied
     assert bounds.occupied_rings(0.06, 20) == 3 == math.ceil(0.109 * 20) - math.floor(0.049 * 20)  # attained

@@ -14,10 +14,15 @@ CONFIG = SpectralConfig.calibrated()
 ONE = torch.ones(1, 1, dtype=torch.float64)
 
 
+def neighbours(spectrum):
+    """Cross-spectra (N, T - 1, Ky, Kx) of (N, C, T, Ky, Kx)."""
+    return (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).sum(dim=1)
+
+
 def coherence(phases, floor=0.0):
     """One bin of unit amplitude with the given phases."""
     spectrum = torch.polar(torch.ones(len(phases), dtype=torch.float64), torch.tensor(phases, dtype=torch.float64))
-    return float(coherence_loss(spectrum.view(1, 1, -1, 1, 1), ONE, torch.full((1,), floor, dtype=torch.float64), CONFIG))
+    return float(coherence_loss(neighbours(spectrum.view(1, 1, -1, 1, 1)), ONE, torch.full((1,), floor, dtype=torch.float64), CONFIG))
 
 
 @pytest.mark.parametrize("step", [0.0, 0.3, -2.0, 3.1, 6.0])
@@ -39,9 +44,9 @@ def test_each_frequency_has_its_own_rate_and_time_may_run_backwards():
     rates, amplitudes = 6 * torch.rand(1, 1, 1, 4, 5, generator=generator), torch.rand(1, 1, 1, 4, 5, generator=generator)
     even = torch.polar(amplitudes.expand(1, 1, 7, 4, 5).contiguous(), rates * torch.arange(7).view(1, 1, 7, 1, 1))
     weights = torch.ones(4, 5)
-    assert float(coherence_loss(even, weights, torch.zeros(1), CONFIG)) == pytest.approx(0.0, abs=1e-5)
+    assert float(coherence_loss(neighbours(even), weights, torch.zeros(1), CONFIG)) == pytest.approx(0.0, abs=1e-5)
     noise = torch.randn(2, 3, 7, 4, 5, dtype=torch.complex64, generator=generator)
-    forwards, backwards = (coherence_loss(x, weights, torch.zeros(2), CONFIG) for x in (noise, noise.flip(2)))
+    forwards, backwards = (coherence_loss(neighbours(x), weights, torch.zeros(2), CONFIG) for x in (noise, noise.flip(2)))
     assert torch.allclose(forwards, backwards, atol=1e-6) and float(forwards.min()) > 0.2 and float(forwards.max()) <= 1
 
 
@@ -62,7 +67,7 @@ def test_more_energy_of_the_same_kind_costs_more_unless_gradients_pass_the_denom
     for gradient, expected in (("numerator", 2.0), ("full", 0.0)):
         gain = torch.ones((), dtype=torch.float64, requires_grad=True)
         config = SpectralConfig.calibrated(gradient=gradient)
-        value = coherence_loss(gain * spectrum, ONE.expand(4, 5), torch.zeros(1, dtype=torch.float64), config)
+        value = coherence_loss(neighbours(gain * spectrum), ONE.expand(4, 5), torch.zeros(1, dtype=torch.float64), config)
         assert float(torch.autograd.grad(value.sum(), gain)[0]) == pytest.approx(expected * float(value.detach()), abs=1e-9)
 
 

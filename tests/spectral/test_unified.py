@@ -9,7 +9,7 @@ from phys_pipeline.media.synthetic import object_clip, textured_clip
 from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
 from phys_pipeline.spectral.band import closed_form_slope
 from phys_pipeline.spectral.lattice import spatial_spectrum
-from phys_pipeline.spectral.rotation import PolarGeometry, soft_ring_energy
+from phys_pipeline.spectral.polar import PolarGeometry, ring_energy
 from phys_pipeline.spectral.scaling import scaling_proxies
 from phys_pipeline.spectral.translation import weighted_plane
 from phys_pipeline.spectral.unified import SpectralSamples, clip_samples, robust_loss, robust_weight, unified_residual
@@ -181,10 +181,10 @@ def test_printed_scaling_proxies_have_no_bound_in_either_direction():
     quarters = torch.randint(4, (16,), generator=torch.Generator().manual_seed(0)).tolist()
     broken = torch.stack([frame.rot90(k, (-2, -1)) for frame, k in zip(clip.unbind(2), quarters, strict=True)], dim=2)
     config, kept = SpectralConfig.calibrated(), tuple(range(-9, 10))
-    proxies = [
-        torch.stack(scaling_proxies(soft_ring_energy(spatial_spectrum(video, kept, kept), PolarGeometry(65, 65, 9, 9), config)))
-        for video in (clip, broken)
-    ]
+    proxies = []
+    for video in (clip, broken):
+        power = spatial_spectrum(video, kept, tuple(range(10))).abs().square().sum(dim=1).flatten(-2)  # (1, T, K)
+        proxies.append(torch.stack(scaling_proxies(ring_energy(power, PolarGeometry(65, 65, 9, 9), config))))
     torch.testing.assert_close(proxies[0], proxies[1])  # frames turned at random: the same rings, the same printed loss
     zoom, noise = (float(unified_residual(clip_samples(video)).slice_residuals[0, 2]) for video in (clip, broken))
     assert noise > 2 * zoom

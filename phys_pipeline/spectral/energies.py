@@ -1,0 +1,162 @@
+"""Energies of space-time blocks: what the slices, the pace and the coherence term read. One pass over the spectra."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .config import SpectralConfig
+from .lattice import complex_dtype, constant, dft_matrix, hann, kept_bins
+from .polar import PolarGeometry, complex_harmonics, harmonic_orders, magnitude_harmonics, ring_energy, split_harmonics
+from .products import magnitude, neighbour_product, power
+from .transforms import fade_spectrum, mean_matrix, multiplicity, over_time, window_matrix
+
+
+class Lattice(NamedTuple):
+    """Kept frequencies of a block.
+
+    ``omega_t`` (Kt,), ``omega_y`` (Ky,), ``omega_x`` (Kx,) in radians per sample or frame; ``whitening`` and ``counts``,
+    how often a bin stands for one of the full lattice, (Ky, Kx). ``symmetric``: the half lattice ``kx >= 0`` of a point-symmetric spectrum;
+    otherwise the paper's octant.
+    """
+
+    geometry: PolarGeometry
+    omega_t: Tensor
+    omega_y: Tensor
+    omega_x: Tensor
+    whitening: Tensor
+    counts: Tensor
+    symmetric: bool
+
+
+class BlockEnergies(NamedTuple):
+    """Energies of N blocks, summed over channels.
+
+    ``plane`` (N, Kt, Ky, Kx), whitened; ``turn`` (N, T, m) and ``growth`` (N, T, nu); ``rings`` (N, T, R); ``cross``
+    (N, T - 1, Ky, Kx), complex cross-spectra of neighbouring frames; ``frame`` (N, T), whitened energy of the moving part.
+    ``still`` (N,), ``turn_floor`` (N, m), ``growth_floor`` (N, nu): energies of the still part in the same measures, without
+    gradient.
+    """
+
+    plane: Tensor
+    turn: Tensor
+    growth: Tensor
+    rings: Tensor
+    cross: Tensor
+    frame: Tensor
+    still: Tensor
+    turn_floor: Tensor
+    growth_floor: Tensor
+
+
+@lru_cache(maxsize=64)
+def config_at(longer: int, config: SpectralConfig) -> SpectralConfig:
+    """The configuration for a frame whose longer side has ``longer`` samples: ``largest_frequency`` may lower ``keep``."""
+    if not config.largest_frequency:
+        return config
+    return replace(config, keep=min(config.keep, 2 * config.largest_frequency / longer))
+
+
+def spatial_limits(height: int, width: int, config: SpectralConfig) -> tuple[int, int]:
+    """Largest bins (Ly, Lx) that a patch's spectrum must hold; the paper's octant reaches further than the signed lattice."""
+    return tuple(  # type: ignore[return-value]
+        max(kept_bins(side, config.keep)[-1], kept_bins(side, config.keep, one_sided=config.truncation == "one_sided")[-1])
+        for side in (height, width)
+    )
+
+
+def make_lattice(
+    height: int, width: int, frames: int, config: SpectralConfig, device: torch.device, dtype: torch.dtype
+) -> Lattice:
+    """Frequencies of a patch of ``height`` x ``width`` over ``frames``."""
+    one_sided = config.truncation == "one_sided"
+    limit_y, limit_x = (kept_bins(side, config.keep)[-1] for side in (height, width))
+    rows = kept_bins(height, config.keep, one_sided=one_sided)
+    columns = kept_bins(width, config.keep, one_sided=True) if one_sided else list(range(limit_x + 1))
+    times = kept_bins(frames, config.keep_time, one_sided=one_sided, exclude_nyquist=not one_sided)
+    omega_t, omega_y, omega_x = (
+        2 * math.pi / samples * torch.tensor(bins, device=device, dtype=dtype)
+        for samples, bins in ((frames, times), (height, rows), (width, columns))
+    )
+    whitening = (omega_y[:, None] ** 2 + omega_x[None, :] ** 2) ** config.whiten
+    counts = torch.ones_like(whitening) if one_sided else multiplicity(limit_y, limit_x, device, dtype)
+    return Lattice(PolarGeometry(height, width, limit_y, limit_x), omega_t, omega_y, omega_x, whitening, counts, not one_sided)
+
+
+def block_energies(
+    spectra: Tensor, starts: tuple[int, ...], length: int, lattice: Lattice, config: SpectralConfig
+) -> BlockEnergies:
+    """Energies of every window of every patch; N runs over clips, patches and windows, in this order.
+
+    Args:
+        spectra: (B, P, C, T, Ky, Kx), complex, half lattice of the frames; see :func:`transforms.patch_spectra`.
+        starts: first frames of the windows of ``length`` frames; the last one ends at the last frame of ``spectra``.
+    """
+    # spectra: (B, P, C, T, Ky, Kx)
+    device, real = spectra.device, spectra.real.dtype
+    geometry = lattice.geometry
+    down, right = spectra.shape[-2] // 2, spectra.shape[-1] - 1  # limits of the lattice given
+    fade = fade_spectrum(geometry.height, geometry.width, down, right, config.apodise, device, real)
+    moving = over_time(window_matrix(starts, length, config.remove_mean, device, real), spectra)
+    if not config.remove_mean:
+        moving = moving - 0.5 * fade
+    moving = moving.unflatten(3, (len(starts), length))  # (B, P, C, W, T, Ky, Kx)
+    with torch.no_grad():
+        still = over_time(mean_matrix(starts, length, device, real), spectra)  # (B, P, C, W, Ky, Kx)
+        level = still[..., down, 0].real / fade[down, 0].real  # the mean brightness is no structure
+        still = still - level[..., None, None] * fade
+
+    signed = (..., slice(down - geometry.limit_y, down + geometry.limit_y + 1), slice(0, geometry.limit_x + 1))
+    octant = signed if lattice.symmetric else (..., slice(down, None), slice(0, None))
+    plane_spectrum = moving[octant]
+    bins = tuple(round(float(value)) for value in lattice.omega_t * length / (2 * math.pi))
+    times = dft_matrix(length, bins, False, device, real) * hann(length, device, real)  # (Kt, T)
+    plane = (times @ plane_spectrum.flatten(-2)).unflatten(-1, plane_spectrum.shape[-2:])  # (B, P, C, W, Kt, Ky, Kx)
+    measure = lattice.whitening * lattice.counts
+
+    polar, still_polar = moving[signed].flatten(-2), still[signed].flatten(-2)
+    size = magnitude(polar)  # (B, P, C, W, T, K)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and config.uses_rings):
+        rings = ring_energy(size.square().sum(dim=2), geometry, config)  # (B, P, W, T, R)
+    energy = _over_all_bins(magnitude_harmonics(size, geometry, config), remove_mean=True)
+    turn, growth = (part.sum(dim=-2) for part in split_harmonics(energy, config))
+    with torch.no_grad():
+        still_harmonics = magnitude_harmonics(still_polar.abs(), geometry, config)
+        turn_floor, growth_floor = (part.sum(dim=-2) for part in split_harmonics(power(still_harmonics, (2,)), config))
+        still_energy = (power(still[octant], (2,)) * measure).sum(dim=(-2, -1))
+    if config.polar == "complex":
+        orders = len(harmonic_orders(config))
+        printed = _over_all_bins(complex_harmonics(polar, geometry, config), remove_mean=False)
+        turn = printed.unflatten(-1, (-1, orders)).sum(dim=-2)
+    return BlockEnergies(
+        plane=(power(plane, (2,)) * lattice.whitening).flatten(0, 2),
+        turn=turn.flatten(0, 2),
+        growth=growth.flatten(0, 2),
+        rings=rings.flatten(0, 2),
+        cross=neighbour_product(plane_spectrum).flatten(0, 2),
+        frame=(power(plane_spectrum, (2,)) * measure).sum(dim=(-2, -1)).flatten(0, 2),
+        still=still_energy.flatten(),
+        turn_floor=turn_floor.flatten(0, 2),
+        growth_floor=growth_floor.flatten(0, 2),
+    )
+
+
+def _over_all_bins(harmonics: Tensor, remove_mean: bool) -> Tensor:
+    """Energy of harmonics (B, P, C, W, T, J) over all temporal bins, summed over channels: (B, P, W, T, J)."""
+    return power(_all_bins(harmonics.shape[4], remove_mean, harmonics.device, harmonics.real.dtype) @ harmonics, (2,))
+
+
+@constant
+def _all_bins(length: int, remove_mean: bool, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Hann-windowed temporal DFT to all bins, after removal of the Hann-weighted mean if told so: (T, T), complex."""
+    weights = hann(length, torch.device("cpu"), torch.float64)
+    bins = tuple(range(-(length // 2), (length + 1) // 2))
+    times = dft_matrix(length, bins, False, torch.device("cpu"), torch.float64) * weights
+    if remove_mean:
+        times = times - times.sum(dim=1, keepdim=True) * weights / weights.sum()
+    return times.to(complex_dtype(dtype)).to(device)

@@ -1,0 +1,176 @@
+"""From a clip to the spectra of its blocks: pruned DFTs of all patches at once, then one real matrix per window over time.
+
+Real pictures have point-symmetric spectra, so only ``kx >= 0`` is computed; sums over the full lattice count each bin with
+``kx > 0`` twice (:func:`multiplicity`). Each frame and patch is transformed once, however many windows share it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .lattice import complex_dtype, constant, hann, patch_starts
+
+
+@constant
+def patch_dft(
+    samples: int, patches: int, limit: int, signed: bool, fade: bool, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    """Rows exp(-i 2 pi k n / N) of each patch along one axis, zero outside it: complex (patches, K, samples).
+
+    N is the side of the patch, n counts from its centre; bins ``-limit .. limit`` if ``signed``, else ``0 .. limit``. ``fade``
+    multiplies by the raised cosine.
+    """
+    side, starts = patch_starts(samples, patches)
+    position = torch.arange(side, dtype=torch.float64) - (side - 1) / 2
+    bins = torch.arange(-limit if signed else 0, limit + 1, dtype=torch.float64)
+    angle = -2 * math.pi / side * bins[:, None] * position
+    wave = torch.polar(torch.ones_like(angle), angle)
+    if fade:
+        wave = wave * hann(side, torch.device("cpu"), torch.float64)
+    rows = torch.zeros(patches, len(bins), samples, dtype=torch.complex128)
+    for patch, start in enumerate(starts):
+        rows[patch, :, start : start + side] = wave
+    return rows.to(complex_dtype(dtype)).to(device)  # not every device has float64
+
+
+@constant
+def _interleaved(samples: int, patches: int, limit: int, fade: bool, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The horizontal transform as a real matrix (samples, patches * K * 2): real and imaginary parts side by side."""
+    rows = patch_dft(samples, patches, limit, False, fade, device, dtype)  # (P, K, W)
+    return torch.view_as_real(rows).permute(2, 0, 1, 3).reshape(samples, -1).contiguous()
+
+
+def patch_spectra(video: Tensor, patches: int, limits: tuple[int, int], fade: bool) -> Tensor:
+    """Spectra of all patches of all frames, phase origin at each patch's centre.
+
+    Args:
+        video: (B, C, T, H, W), real.
+        limits: largest kept bins (Ly, Lx).
+        fade: raised-cosine apodisation.
+
+    Returns:
+        (B, P, C, T, 2 Ly + 1, Lx + 1), complex, ``P = patches^2`` row by row.
+    """
+    # video: (B, C, T, H, W)
+    batch, channels, frames, height, width = video.shape
+    limit_y, limit_x = limits
+    across = video.reshape(-1, width) @ _interleaved(width, patches, limit_x, fade, video.device, video.dtype)
+    across = torch.view_as_complex(across.view(batch * channels * frames, height, -1, 2))  # (BCT, H, P Kx)
+    rows = patch_dft(height, patches, limit_y, True, fade, video.device, video.dtype).flatten(0, 1)  # (P Ky, H)
+    spectra = (rows @ across).view(batch, channels, frames, patches, 2 * limit_y + 1, patches, limit_x + 1)
+    return spectra.permute(0, 3, 5, 1, 2, 4, 6).reshape(batch, patches**2, channels, frames, 2 * limit_y + 1, limit_x + 1)
+
+
+@constant
+def fade_spectrum(
+    height: int, width: int, limit_y: int, limit_x: int, fade: bool, device: torch.device, dtype: torch.dtype
+) -> Tensor:
+    """Spectrum of the apodisation itself, (2 Ly + 1, Lx + 1), complex: that of a patch of ones."""
+    down = patch_dft(height, 1, limit_y, True, fade, device, dtype).sum(dim=2)[0]
+    across = patch_dft(width, 1, limit_x, False, fade, device, dtype).sum(dim=2)[0]
+    return down[:, None] * across
+
+
+@constant
+def multiplicity(limit_y: int, limit_x: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """How often a bin of the half lattice stands for one of the full lattice: 1 for kx = 0, else 2; (2 Ly + 1, Lx + 1)."""
+    counts = torch.full((2 * limit_y + 1, limit_x + 1), 2.0, dtype=dtype, device=device)
+    counts[:, 0] = 1
+    return counts
+
+
+@constant
+def window_matrix(starts: tuple[int, ...], length: int, remove_mean: bool, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Cuts frames into windows and removes each window's Hann-weighted mean: (windows * length, frames), real."""
+    weights = hann(length, torch.device("cpu"), torch.float64)
+    projection = torch.eye(length, dtype=torch.float64)
+    if remove_mean:
+        projection = projection - weights / weights.sum()
+    return _placed(projection, starts).to(dtype).to(device)
+
+
+@constant
+def mean_matrix(starts: tuple[int, ...], length: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Hann-weighted means of windows: (windows, frames), real."""
+    weights = hann(length, torch.device("cpu"), torch.float64)
+    return _placed((weights / weights.sum())[None], starts).to(dtype).to(device)
+
+
+def _placed(rows: Tensor, starts: tuple[int, ...]) -> Tensor:
+    """Copies of ``rows`` (R, length) at each start: (len(starts) * R, last start + length)."""
+    placed = rows.new_zeros(len(starts), rows.shape[0], starts[-1] + rows.shape[1])
+    for index, start in enumerate(starts):
+        placed[index, :, start : start + rows.shape[1]] = rows
+    return placed.flatten(0, 1)
+
+
+def over_time(matrix: Tensor, spectra: Tensor) -> Tensor:
+    """Apply a real matrix (R, T) to the frames of complex spectra (..., T, Ky, Kx): (..., R, Ky, Kx)."""
+    # spectra: (..., T, Ky, Kx)
+    shape = spectra.shape
+    values = torch.view_as_real(spectra).flatten(-3)  # (..., T, 2 Ky Kx)
+    return torch.view_as_complex((matrix @ values).view(*shape[:-3], matrix.shape[0], *shape[-2:], 2))
+
+
+@torch.no_grad()
+def pixel_energies(
+    video: Tensor, starts: tuple[int, ...], length: int, patches: int, fade: bool, scale: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Energy of the moving part and of moving and still part together, per window and patch, in pixels.
+
+    ``sum_t h ||(x_t - xbar) a||^2`` and the same plus ``||(xbar - mean) a||^2``, where h sums to one. Computed frame by frame
+    relative to the first frame; differences below 1e-3 of what has changed since then count as rounding.
+
+    Args:
+        video: (B, C, T, H, W); scale: (B,) powers of two that multiply it.
+
+    Returns:
+        moving and total energy, each (B, P, windows).
+    """
+    # video: (B, C, T, H, W)
+    batch, channels, frames, height, width = video.shape
+    rows, columns = (patch_weights(side, patches, fade, video.device, video.dtype) for side in (height, width))
+    means = mean_matrix(starts, length, video.device, video.dtype)  # (windows, T)
+    weights = means[0, starts[0] : starts[0] + length].tolist()
+    scale = scale.view(-1, 1, 1, 1)
+    reference = video[:, :, 0]
+
+    def per_patch(picture: Tensor) -> Tensor:
+        """Apodised sums: (..., H, W) -> (..., P)."""
+        return (rows @ (picture @ columns.T)).flatten(-2)
+
+    energy = video.new_zeros(batch, frames, patches**2)
+    window_mean = video.new_zeros(batch, len(starts), channels, height, width)
+    change, square = torch.empty_like(reference), torch.empty_like(reference)  # reused: fresh memory costs more than the sums
+    for frame in range(1, frames):
+        torch.sub(video[:, :, frame], reference, out=change).mul_(scale)
+        energy[:, frame] = per_patch(torch.mul(change, change, out=square).sum(dim=1))
+        for window, start in enumerate(starts):
+            if start <= frame < start + length:
+                window_mean[:, window].add_(change, alpha=weights[frame - start])
+    second_moment = means @ energy  # (B, windows, P)
+    moving = second_moment - per_patch(window_mean.square().sum(dim=2))
+    moving = torch.where(moving > 1e-6 * second_moment, moving, torch.zeros_like(moving))
+    brightness = reference.mean(dim=(2, 3), keepdim=True)
+    mean = window_mean + ((reference - brightness) * scale)[:, None]
+    area = per_patch(torch.ones_like(reference[0, 0]))  # sum a^2; the mean brightness is weighted by a alone
+    root_rows, root_columns = rows.sqrt(), columns.sqrt()
+    first = (root_rows @ (mean @ root_columns.T)).flatten(-2)  # sum a xbar, (B, windows, C, P)
+    level = first / (root_rows.sum(dim=1)[:, None] * root_columns.sum(dim=1)).flatten()
+    still = per_patch(mean.square()) - 2 * level * per_patch(mean) + level.square() * area
+    total = moving + still.clamp_min(0).sum(dim=2)
+    return moving.transpose(1, 2), total.transpose(1, 2)
+
+
+@constant
+def patch_weights(samples: int, patches: int, fade: bool, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Squared apodisation of each patch along one axis, zero outside: (patches, samples)."""
+    side, starts = patch_starts(samples, patches)
+    weights = hann(side, torch.device("cpu"), torch.float64) ** 2 if fade else torch.ones(side, dtype=torch.float64)
+    placed = torch.zeros(patches, samples, dtype=torch.float64)
+    for patch, start in enumerate(starts):
+        placed[patch, start : start + side] = weights
+    return placed.to(dtype).to(device)
