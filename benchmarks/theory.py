@@ -22,8 +22,8 @@ from phys_pipeline.media import probe, read_video, resample
 from phys_pipeline.media.synthetic import object_clip, textured_clip
 from phys_pipeline.spectral import SpectralConfig, bounds
 from phys_pipeline.spectral.lattice import apodisation, hann, kept_bins, polar_table, resample_polar, spatial_spectrum
-from phys_pipeline.spectral.report import ANALYSIS_FPS
 from phys_pipeline.spectral.polar import PolarGeometry, angle_grid, ring_radii
+from phys_pipeline.spectral.report import ANALYSIS_FPS
 from phys_pipeline.spectral.unified import clip_samples, unified_residual
 
 ROOT = Path(__file__).resolve().parents[1]

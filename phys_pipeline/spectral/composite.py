@@ -19,6 +19,8 @@ from .scaling import scaling_loss
 from .transforms import patch_spectra, pixel_energies
 from .translation import correlation_velocity, translation_loss
 
+_NOT_TRACED = "SpectralMotionLoss runs outside the compiled graph: leave it out of fullgraph=True regions"
+
 
 @dataclass(frozen=True)
 class MotionLossOutput:
@@ -75,6 +77,12 @@ class SpectralMotionLoss(nn.Module):
         self, video: Tensor, reduction: Literal["mean", "none"] = "mean", reference: Tensor | None = None
     ) -> MotionLossOutput:
         # video: (B, C, T, H, W); reference: (B, C, T, H, W) or None
+        if torch.compiler.is_compiling():  # nothing to fuse in a dozen products with cached matrices: run as it is
+            return torch.compiler.disable(self._score, reason=_NOT_TRACED)(video, reduction, reference)  # type: ignore[no-untyped-call]
+        _refuse_function_transforms()
+        return self._score(video, reduction, reference)
+
+    def _score(self, video: Tensor, reduction: str, reference: Tensor | None) -> MotionLossOutput:
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction must be 'mean' or 'none', not {reduction!r}")
         if reference is not None and reference.shape != video.shape:
@@ -134,6 +142,15 @@ class SpectralMotionLoss(nn.Module):
         return MotionLossOutput(composite.mean(dim=1), translation, rotation, scaling, weights, diagnostics, per_window_values)
 
 
+def _refuse_function_transforms() -> None:
+    """Raise under ``torch.func`` (vmap, grad, jvp): hand-written gradients and checks of values don't go through it."""
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise RuntimeError(
+            "SpectralMotionLoss does not run under torch.func transforms (vmap, grad, jvp). It takes a batch: pass "
+            "(B, C, T, H, W) with reduction='none' for one loss per clip, and use torch.autograd for gradients"
+        )
+
+
 @torch.no_grad()
 def _unit_scale(video: Tensor, standardise: bool) -> Tensor:
     """Power of two (B,) that brings each clip's peak contrast to about one; ones unless ``standardise``.
@@ -171,8 +188,8 @@ def block_losses(video: Tensor, config: SpectralConfig) -> tuple[BlockResult, li
     energies = block_energies(spectra, tuple(starts), length, lattice, config)
     result = _losses(energies, is_still.flatten(), length, lattice, config)
     units = scale.square().view(-1, 1, 1)
-    fields = [values.unflatten(0, moving.shape) for values in result]
-    return BlockResult(*fields, moving_energy=moving / units, total_energy=total / units), starts
+    fields = (*(values.unflatten(0, moving.shape) for values in result), moving / units, total / units)
+    return BlockResult._make(fields), starts
 
 
 def _losses(

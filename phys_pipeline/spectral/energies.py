@@ -20,9 +20,9 @@ from .transforms import fade_spectrum, mean_matrix, multiplicity, over_time, win
 class Lattice(NamedTuple):
     """Kept frequencies of a block.
 
-    ``omega_t`` (Kt,), ``omega_y`` (Ky,), ``omega_x`` (Kx,) in radians per sample or frame; ``whitening`` and ``counts``,
-    how often a bin stands for one of the full lattice, (Ky, Kx). ``symmetric``: the half lattice ``kx >= 0`` of a point-symmetric spectrum;
-    otherwise the paper's octant.
+    ``omega_t`` (Kt,), ``omega_y`` (Ky,), ``omega_x`` (Kx,) in radians per sample or frame; ``whitening`` and ``counts``, how
+    often a bin stands for one of the full lattice, (Ky, Kx). ``symmetric``: the half lattice ``kx >= 0`` of a point-symmetric
+    spectrum; otherwise the paper's octant.
     """
 
     geometry: PolarGeometry

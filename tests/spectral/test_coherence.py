@@ -22,7 +22,9 @@ def neighbours(spectrum):
 def coherence(phases, floor=0.0):
     """One bin of unit amplitude with the given phases."""
     spectrum = torch.polar(torch.ones(len(phases), dtype=torch.float64), torch.tensor(phases, dtype=torch.float64))
-    return float(coherence_loss(neighbours(spectrum.view(1, 1, -1, 1, 1)), ONE, torch.full((1,), floor, dtype=torch.float64), CONFIG))
+    return float(
+        coherence_loss(neighbours(spectrum.view(1, 1, -1, 1, 1)), ONE, torch.full((1,), floor, dtype=torch.float64), CONFIG)
+    )
 
 
 @pytest.mark.parametrize("step", [0.0, 0.3, -2.0, 3.1, 6.0])

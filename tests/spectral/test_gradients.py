@@ -1,4 +1,4 @@
-"""Autograd equals finite differences in float64 for every switch of the configuration, and what can't be differentiated says so."""
+"""Autograd equals finite differences in float64 for every switch of the configuration."""
 
 import pytest
 import torch
@@ -71,7 +71,9 @@ def test_gradcheck_of_the_excess_form():
 
 
 def spectrum() -> torch.Tensor:
-    return torch.randn(1, 2, 3, 1, 4, 3, 2, dtype=torch.complex128, generator=torch.Generator().manual_seed(1)).requires_grad_(True)
+    return torch.randn(1, 2, 3, 1, 4, 3, 2, dtype=torch.complex128, generator=torch.Generator().manual_seed(1)).requires_grad_(
+        True
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,5 +100,5 @@ def test_magnitude_has_no_gradient_at_zero():
 def test_second_derivatives_are_refused():
     values = spectrum()
     (gradient,) = torch.autograd.grad(power(values, (2,)).sum(), values, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable|element 0 of tensors does not require grad"):
+    with pytest.raises(RuntimeError, match=r"does not require grad|twice"):
         torch.autograd.grad(gradient.abs().sum(), values)
