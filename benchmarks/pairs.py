@@ -24,7 +24,7 @@ import torch
 from phys_pipeline.media import CORRUPTIONS, corrupt, probe, read_video, resample
 from phys_pipeline.media.synthetic import COLOURS, object_clip, textured_clip
 from phys_pipeline.media.warping import similarity_warp
-from phys_pipeline.spectral.report import ANALYSIS_FPS, analysis_size
+from phys_pipeline.spectral.report import ANALYSIS_FPS, ANALYSIS_SIDE
 
 FRAMES = 16
 STRENGTHS = (0.25, 0.5, 1.0)
@@ -80,17 +80,19 @@ def contains_cut(frames: np.ndarray) -> bool:
     return bool((change > CUT).any())
 
 
-def real_clips(folder: Path, most: int) -> tuple[list[Clip], int]:
+def real_clips(folder: Path, most: int, longer: int = ANALYSIS_SIDE) -> tuple[list[Clip], int]:
     """Up to ``most`` windows spread over each video of a folder, at the size and rate of the scores, and how many had cuts.
 
-    Windows of a file never overlap. Files of fewer than 16 frames at that rate give none.
+    Windows of a file never overlap. Files of fewer than 16 frames at that rate give none. ``longer`` is the longer side in
+    pixels; smaller videos keep their size.
     """
     clips, cuts = [], 0
     for path in sorted(folder.iterdir()):
         if path.suffix.lower() not in _SUFFIXES:
             continue
         info = probe(path)
-        video = read_video(path, size=analysis_size(info.height, info.width))
+        factor = min(1.0, longer / max(info.height, info.width))
+        video = read_video(path, size=(round(info.height * factor), round(info.width * factor)))
         step = max(1, min(round(video.fps / ANALYSIS_FPS), len(video) // FRAMES))
         frames = resample(video, video.fps).frames[::step]
         count = min(most, len(frames) // FRAMES)
