@@ -38,12 +38,13 @@ class SimilarityMotion(NamedTuple):
 
 
 class _Level(NamedTuple):
-    """One pyramid level of P pairs of frames; what does not depend on the motion, at S samples of each pair."""
+    """One pyramid level of P pairs of frames; what does not depend on the motion, at h x w samples of each pair."""
 
     images: Tensor  # (P + 1, H, W), smoothed
     stride: int  # samples are every stride-th row and column
-    samples: Tensor  # (S, 2) x, y
-    weight: Tensor  # (P, S) how much a pixel changes
+    x: Tensor  # (w,) of the samples
+    y: Tensor  # (h,)
+    weight: Tensor  # (P, h, w) how much a pixel changes
     centre: Tensor  # (P, 2) of the moving region
     radius: Tensor  # ()
     noise: Tensor  # () root mean square change
@@ -108,8 +109,8 @@ def _level(images: Tensor, usual: Tensor, all_samples: int) -> _Level:
     weight = change / (change + 0.1 * mean + torch.finfo(images.dtype).tiny) * usual.view(-1, 1, 1)
     centre, radius = _moving_centre(weight * change.sqrt(), x, y)
     stride = 1 if height * width <= all_samples else 2
-    samples = torch.cartesian_prod(y[::stride], x[::stride]).flip(1)
-    return _Level(images, stride, samples, weight[:, ::stride, ::stride].flatten(1), centre, radius, mean.sqrt())
+    weight = weight[:, ::stride, ::stride].contiguous()
+    return _Level(images, stride, x[::stride], y[::stride], weight, centre, radius, mean.sqrt())
 
 
 def _coarse_to_fine(levels: list[_Level]) -> SimilarityMotion:
@@ -136,8 +137,8 @@ def _coarse_to_fine(levels: list[_Level]) -> SimilarityMotion:
 def _smooth(images: Tensor) -> Tensor:
     """Separable binomial (1, 2, 1) / 4 with replicated borders, (T, H, W)."""
     padded = functional.pad(images[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
-    rows = (padded[:, :-2] + 2 * padded[:, 1:-1] + padded[:, 2:]) / 4
-    return (rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:]) / 4
+    rows = (padded[:, :-2] + padded[:, 2:]).add_(padded[:, 1:-1], alpha=2)
+    return (rows[:, :, :-2] + rows[:, :, 2:]).add_(rows[:, :, 1:-1], alpha=2).div_(16)
 
 
 def _with_gradient(images: Tensor) -> Tensor:
@@ -161,26 +162,24 @@ def _register(level: _Level, images: Tensor, start: Tensor, settled: float) -> t
     Returns the parameters (K, 4) and the share of the change that they explain (K,).
     """
     maps = _with_gradient(images)
-    first, x_first, y_first = maps[:, :-1, :, :: level.stride, :: level.stride].flatten(3).unbind(2)  # (K, P, S)
-    later = maps[:, 1:].flatten(0, 1)  # (K P, 3, H, W)
-    (warped, x_later, y_later), inside = _warp(later, level, start)
-    later = later[:, :1]
+    first, x_first, y_first = maps[:, :-1, :, :: level.stride, :: level.stride].unbind(2)  # (K, P, h, w)
+    (warped, x_later, y_later), inside = _warp(maps[:, 1:], level, start)
+    later = images[:, 1:, None]
     cosine, sine = _turn(start)
     rows = first.new_empty(len(images), 5, *first.shape[1:])  # Jacobian of the four parameters, residual
-    relative_x, relative_y = (level.samples - level.centre[:, None]).unbind(2)
+    relative_x, relative_y = level.x - level.centre[:, :1, None], level.y[:, None] - level.centre[:, 1:, None]
     torch.add(x_first, cosine * x_later + sine * y_later, out=rows[:, 0]).div_(2)
     torch.add(y_first, cosine * y_later - sine * x_later, out=rows[:, 1]).div_(2)
     torch.mul(rows[:, 1], relative_x, out=rows[:, 2]).addcmul_(rows[:, 0], relative_y, value=-1)
     torch.mul(rows[:, 0], relative_x, out=rows[:, 3]).addcmul_(rows[:, 1], relative_y)
-    flat = rows.flatten(2)
+    first, flat = first.contiguous(), rows.flatten(2)
     reach = level.radius.clamp_min(1)
     unit = torch.stack([torch.ones_like(reach), torch.ones_like(reach), 1 / reach, 1 / reach])  # moves the region by a pixel
     parameters, step, move = start, torch.zeros_like(start), torch.zeros_like(start)
     for _ in range(_ITERATIONS):
         residual = torch.sub(warped, first, out=rows[:, 4])
         scale = 1.48 * _median(residual, inside) + 0.1 * level.noise
-        ratio = residual / scale
-        robust = level.weight * inside / (1 + ratio * ratio)
+        robust = (residual / scale).square_().add_(1).reciprocal_().mul_(level.weight).mul_(inside)
         system = (flat[:, :4] * robust.flatten(1)[:, None]) @ flat.transpose(1, 2)  # (K, 4, 5)
         before, step = step, -_solve(system[:, :, :4], system[:, :, 4]) / unit  # in pixels of the level
         move = _accelerated(step, before, move).clamp(-_LONGEST_STEP, _LONGEST_STEP)
@@ -190,16 +189,16 @@ def _register(level: _Level, images: Tensor, start: Tensor, settled: float) -> t
             break
     trusted = level.weight * inside
     difference, residual = images[:, 1:] - images[:, :-1], warped - first
-    difference = difference[:, :, :: level.stride, :: level.stride].flatten(2)
-    initial = (trusted * difference * difference).sum(dim=(1, 2)).clamp_min(torch.finfo(first.dtype).tiny)
-    return parameters, (1 - (trusted * residual * residual).sum(dim=(1, 2)) / initial).clamp(0, 1)
+    difference = difference[:, :, :: level.stride, :: level.stride]
+    initial = (trusted * difference * difference).sum(dim=(1, 2, 3)).clamp_min(torch.finfo(first.dtype).tiny)
+    return parameters, (1 - (trusted * residual * residual).sum(dim=(1, 2, 3)) / initial).clamp(0, 1)
 
 
 def _median(residual: Tensor, inside: Tensor) -> Tensor:
-    """Median of the absolute residual (K, P, S) over samples inside the frame, from some of them: (K, 1, 1)."""
+    """Median of the absolute residual (K, P, h, w) over samples inside the frame, from some of them: (K, 1, 1, 1)."""
     every = max(1, residual[0].numel() // _MEDIAN_SAMPLES) | 1  # odd: rows and columns are left out alike
     some, seen = residual.flatten(1)[:, ::every].abs(), inside.flatten(1)[:, ::every]
-    return torch.where(seen, some, torch.nan).nanmedian(dim=1)[0].nan_to_num().view(-1, 1, 1)
+    return torch.where(seen, some, torch.nan).nanmedian(dim=1)[0].nan_to_num().view(-1, 1, 1, 1)
 
 
 def _solve(normal: Tensor, right: Tensor) -> Tensor:
@@ -238,24 +237,24 @@ def _moving_centre(weight: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor
 
 
 def _turn(parameters: Tensor) -> tuple[Tensor, Tensor]:
-    """Scaled cosine and sine of motions (K, 4), each (K, 1, 1)."""
+    """Scaled cosine and sine of motions (K, 4), each (K, 1, 1, 1)."""
     grow, angle = parameters[:, 3].exp(), parameters[:, 2]
-    return (grow * angle.cos()).view(-1, 1, 1), (grow * angle.sin()).view(-1, 1, 1)
+    return (grow * angle.cos()).view(-1, 1, 1, 1), (grow * angle.sin()).view(-1, 1, 1, 1)
 
 
 def _warp(maps: Tensor, level: _Level, parameters: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Pull the later frames (K P, M, H, W) back by the motions (K, 4): look up where each sample went.
+    """Pull the later frames (K, P, M, H, W) back by the motions (K, 4): look up where each sample went.
 
-    Returns M sampled maps (K, P, S) and a mask of samples inside the frame (K, P, S).
+    Returns M sampled maps (K, P, h, w) and a mask of samples inside the frame (K, P, h, w).
     """
-    pairs, (height, width) = len(level.centre), maps.shape[2:]
+    height, width = maps.shape[3:]
     cosine, sine = _turn(parameters)
-    turn = torch.cat([cosine, sine, -sine, cosine], dim=2).view(-1, 2, 2)  # row vectors stand to its left
-    offset = level.centre + parameters[:, None, :2] - level.centre @ turn  # (K, P, 2)
-    size = maps.new_tensor([width, height])
-    turn, offset = 2 * turn / size, (2 * offset + 1) / size - 1
-    grid = torch.baddbmm(offset.view(-1, 1, 2), level.samples.expand(len(maps), -1, -1), turn.repeat_interleave(pairs, dim=0))
-    x, y = grid.abs().unflatten(0, (-1, pairs)).unbind(3)
-    inside = (x <= 1 - 1 / width) & (y <= 1 - 1 / height)
-    sampled = functional.grid_sample(maps, grid[:, None], mode="bilinear", padding_mode="border", align_corners=False)
-    return sampled[:, :, 0].unflatten(0, (-1, pairs)).unbind(2), inside
+    x, y = level.x - level.centre[:, :1, None], level.y[:, None] - level.centre[:, 1:, None]  # (P, 1, w), (P, h, 1)
+    to_x, to_y = (level.centre + parameters[:, None, :2])[..., None, None].unbind(2)  # (K, P, 1, 1)
+    # the frame spans -1 to 1; a sum of a row and a column is the only operation on whole planes
+    grid_x = (2 * (cosine * x + to_x) + 1 - width) / width - sine * (2 / width) * y
+    grid_y = (2 * (cosine * y + to_y) + 1 - height) / height + sine * (2 / height) * x
+    inside = (grid_x.abs() <= 1 - 1 / width).logical_and_(grid_y.abs() <= 1 - 1 / height)
+    grid = torch.stack([grid_x, grid_y], dim=-1).flatten(0, 1)
+    sampled = functional.grid_sample(maps.flatten(0, 1), grid, mode="bilinear", padding_mode="border", align_corners=False)
+    return sampled.unflatten(0, maps.shape[:2]).unbind(2), inside
