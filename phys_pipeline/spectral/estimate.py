@@ -15,7 +15,7 @@ from torch import Tensor
 
 _SMALLEST_SIDE = 12  # pixels of the coarsest pyramid level
 _ITERATIONS = 8  # Gauss-Newton steps per level at most
-_SETTLED = (0.005, 0.02)  # pixels: steps below end the iteration, at the finest level and at the others
+_SETTLED = (0.003, 0.005)  # pixels: steps below end the iteration, at the finest level and at the others
 _ALL_SAMPLES = (64 * 64, 32 * 32)  # pixels of such levels up to which each is a sample; of larger every second row and column
 _MEDIAN_SAMPLES = 4096  # residuals, about, from which their median is taken
 _LONGEST_STEP = 2.0  # pixels of a level
