@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -105,28 +104,14 @@ def _report(pictures: Pictures, clip: Video | VideoStream, size: tuple[int, int]
     reduced = analysis_size(clip.height, clip.width)
     check_video_bytes(min(len(shown), config.window + config.stride), *reduced, clip.source or "the video")
     some: list[np.ndarray] = []
-    with _one_torch_thread():
-        for picture in made_ahead(pictures(shown[:: analyser.step], reduced), _AHEAD):
-            some.append(picture)
-            if len(some) == config.stride:
-                analyser.push(_planes(some))
-                some = []
-        if some:
+    for picture in made_ahead(pictures(shown[:: analyser.step], reduced), _AHEAD):
+        some.append(picture)
+        if len(some) == config.stride:
             analyser.push(_planes(some))
+            some = []
+    if some:
+        analyser.push(_planes(some))
     return analyser.finish()
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Torch uses one thread meanwhile: windows are small, and several would wait for each other where a decoder has the cores."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _planes(pictures: list[np.ndarray]) -> Tensor:

@@ -9,7 +9,6 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-import torch
 
 from phys_pipeline.errors import ConfigError, MediaError
 from phys_pipeline.media import Video, probe, read_video, reading, write_video
@@ -196,13 +195,3 @@ def test_dominant_motion_of_the_sample_clips_is_that_of_their_labels(file, domin
     report = score_file(SAMPLES / file).to_dict()
     assert report["dominant"] == dominant
     assert (report | report["velocity"])[number] * sign > 0
-
-
-def test_scoring_leaves_the_threads_of_torch_as_they_were():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        score_video(clip(velocity=(1.0, 0.0)))
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

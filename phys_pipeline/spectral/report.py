@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from .composite import SpectralMotionLoss
 from .config import SpectralConfig
 from .estimate import SimilarityMotion, estimate_similarity
 from .lattice import window_starts
+from .threads import one_torch_thread
 
 SCHEMA = "phys-pipeline/motion-report"
 VERSION = 1
@@ -201,15 +203,16 @@ class MotionAnalyser:
 
     def _score(self, clips: Tensor) -> None:
         """Losses and motion of full windows (N, C, T, h, w)."""
-        output = self._loss(clips, reduction="none")
+        with one_torch_thread(), ThreadPoolExecutor(max_workers=1) as thread:
+            motions = thread.map(estimate_similarity, clips)  # beside the losses
+            output = self._loss(clips, reduction="none")
         values = {
             name: output.windows[name][:, 0].tolist() for name in ("losses", "weights", "composite", "dynamic_degree", *_TERMS)
         }
         energies = output.windows["motion_energy"][:, 0].tolist()
-        for index, clip in enumerate(clips):
-            motion = estimate_similarity(clip)
-            report = self._window_report(motion, clip.shape[3], {name: value[index] for name, value in values.items()})
-            radius = 100 * float(motion.radius) / clip.shape[3]
+        for index, motion in enumerate(motions):
+            report = self._window_report(motion, clips.shape[4], {name: value[index] for name, value in values.items()})
+            radius = 100 * float(motion.radius) / clips.shape[4]
             self._windows.append(_Window(report, values["weights"][index], radius, energies[index] == 0))
 
     def _window_report(self, motion: SimilarityMotion, width: int, values: dict[str, Any]) -> WindowReport:
