@@ -108,6 +108,7 @@ def timings(clip: Path, repeats: int) -> dict[str, list[tuple[float, float]]]:
     """Seconds of every part, the parts in turn ``repeats`` times after one unmeasured round."""
     import torch
 
+    torch.set_num_threads(1)  # as a score does
     small = torch.from_numpy(decode_small(clip)).permute(3, 0, 1, 2).float() / 255
     windows = [small[:, start : start + 16] for start in range(0, max(1, small.shape[1] - 15), 8)]
     loss = SpectralMotionLoss(SpectralConfig.calibrated())
@@ -176,7 +177,7 @@ def main() -> None:
         f"Made by `python benchmarks/score_speed.py{' --clip FILE' if options.clip else ''}`: {name}, "
         f"{info.width}x{info.height}, {info.frames} frames, {info.fps:.4g} fps, {info.codec}; {options.repeats} repeats in turn "
         "in one process after one that is not counted, medians with 95 % bootstrap intervals; "
-        f"{os.cpu_count()} cores ({platform.machine()}), threads as the libraries choose.", "",
+        f"{os.cpu_count()} cores ({platform.machine()}), threads as the program chooses.", "",
         f"**Scoring takes {middle:.2f} [{low:.2f}, {high:.2f}] times as long as decoding, beyond decoding**: "
         "(score - decode) / decode, where decode makes every frame full-size RGB and score is `score_file`, which decodes too. "
         f"Against decoding without conversion of colours it is {strict_middle:.2f} [{strict_low:.2f}, {strict_high:.2f}].", "",

@@ -10,6 +10,7 @@ import numpy as np
 
 from phys_pipeline.errors import ConfigError, MediaError
 from phys_pipeline.media import Video, overlay, side_by_side
+from phys_pipeline.media.ahead import made_ahead
 from phys_pipeline.media.limits import check_video_bytes
 from phys_pipeline.media.reading import UnexpectedTimes, VideoStream
 from phys_pipeline.media.video import frames_shown
@@ -23,6 +24,7 @@ Pictures = Callable[[np.ndarray, tuple[int, int]], Iterator[np.ndarray]]
 
 LEAST_FRAMES = 3  # with two frames every motion is coherent
 LEAST_SIDE = 8  # pixels
+_AHEAD = 32  # reduced pictures that wait while a window is scored
 
 Preset = Literal["calibrated", "paper"]
 
@@ -102,7 +104,7 @@ def _report(pictures: Pictures, clip: Video | VideoStream, size: tuple[int, int]
     reduced = analysis_size(clip.height, clip.width)
     check_video_bytes(min(len(shown), config.window + config.stride), *reduced, clip.source or "the video")
     some: list[np.ndarray] = []
-    for picture in pictures(shown[:: analyser.step], reduced):
+    for picture in made_ahead(pictures(shown[:: analyser.step], reduced), _AHEAD):
         some.append(picture)
         if len(some) == config.stride:
             analyser.push(_planes(some))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from .composite import SpectralMotionLoss
 from .config import SpectralConfig
 from .estimate import SimilarityMotion, estimate_similarity
 from .lattice import window_starts
+from .threads import one_torch_thread
 
 SCHEMA = "phys-pipeline/motion-report"
 VERSION = 1
@@ -22,13 +24,17 @@ ANALYSIS_FPS = 12.0  # frames per second: the same
 _STATIC_PERCENT = 1.0  # % of the width per second: slower motion is called static
 _STATIC_DYNAMIC_DEGREE = 0.1  # below it, motion that no similarity explains (water, signing hands) does not make a clip moving
 _COMPONENTS = ("translation", "rotation", "scaling")
+_TERMS = ("pace", "coherence")
 _BATCH = 2  # windows scored at once: more do not fit a processor's cache
 _CHUNK = 32  # frames of a whole clip reduced at once
 
 
 @dataclass(frozen=True)
 class WindowReport:
-    """One window: seconds, losses, dynamic degree and motion per second (percent of the width, degrees, percent)."""
+    """One window: seconds, losses, dynamic degree and motion per second (percent of the width, degrees, percent).
+
+    ``pace`` and ``coherence`` are the unweighted terms of the composite, 0 where the preset leaves them out.
+    """
 
     start_s: float
     end_s: float
@@ -36,6 +42,8 @@ class WindowReport:
     translation: float
     rotation: float
     scaling: float
+    pace: float
+    coherence: float
     dynamic_degree: float
     velocity_percent_per_s: tuple[float, float]
     rotation_deg_per_s: float
@@ -45,7 +53,11 @@ class WindowReport:
 
 @dataclass(frozen=True)
 class MotionReport:
-    """Scores of one clip. Losses lie in [0, 1], 0 is coherent motion; velocity in pixels of the original clip per second."""
+    """Scores of one clip; velocity in pixels of the original clip per second.
+
+    ``loss`` has "composite", the slices "translation", "rotation" and "scaling" in [0, 1], and the unweighted terms "pace" and
+    "coherence" of the composite, 0 where the preset leaves them out. 0 is coherent motion.
+    """
 
     preset: str
     source: str
@@ -65,7 +77,10 @@ class MotionReport:
     timeline: tuple[WindowReport, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form (schema "phys-pipeline/motion-report", version 1)."""
+        """The JSON form (schema "phys-pipeline/motion-report", version 1).
+
+        Keys are only ever added within a version; "pace" and "coherence" of ``loss`` and of each window came later.
+        """
         x, y = self.velocity_px_per_s
         return {
             "schema": SCHEMA,
@@ -99,6 +114,8 @@ class MotionReport:
                     "translation": window.translation,
                     "rotation": window.rotation,
                     "scaling": window.scaling,
+                    "pace": window.pace,
+                    "coherence": window.coherence,
                     "dynamic_degree": window.dynamic_degree,
                     "velocity": {
                         "x_percent_per_s": window.velocity_percent_per_s[0],
@@ -186,13 +203,16 @@ class MotionAnalyser:
 
     def _score(self, clips: Tensor) -> None:
         """Losses and motion of full windows (N, C, T, h, w)."""
-        output = self._loss(clips, reduction="none")
-        values = {name: output.windows[name][:, 0].tolist() for name in ("losses", "weights", "composite", "dynamic_degree")}
+        with one_torch_thread(), ThreadPoolExecutor(max_workers=1) as thread:
+            motions = thread.map(estimate_similarity, clips)  # beside the losses
+            output = self._loss(clips, reduction="none")
+        values = {
+            name: output.windows[name][:, 0].tolist() for name in ("losses", "weights", "composite", "dynamic_degree", *_TERMS)
+        }
         energies = output.windows["motion_energy"][:, 0].tolist()
-        for index, clip in enumerate(clips):
-            motion = estimate_similarity(clip)
-            report = self._window_report(motion, clip.shape[3], {name: value[index] for name, value in values.items()})
-            radius = 100 * float(motion.radius) / clip.shape[3]
+        for index, motion in enumerate(motions):
+            report = self._window_report(motion, clips.shape[4], {name: value[index] for name, value in values.items()})
+            radius = 100 * float(motion.radius) / clips.shape[4]
             self._windows.append(_Window(report, values["weights"][index], radius, energies[index] == 0))
 
     def _window_report(self, motion: SimilarityMotion, width: int, values: dict[str, Any]) -> WindowReport:
@@ -207,6 +227,8 @@ class MotionAnalyser:
             translation=translation,
             rotation=rotation,
             scaling=scaling,
+            pace=values["pace"],
+            coherence=values["coherence"],
             dynamic_degree=values["dynamic_degree"],
             velocity_percent_per_s=(x * rate * 100 / width, y * rate * 100 / width),
             rotation_deg_per_s=math.degrees(float(motion.rotation)) * rate,
@@ -257,7 +279,7 @@ class MotionAnalyser:
             fps=float(self._fps),
             width=width,
             height=height,
-            loss={name: mean([getattr(entry, name) for entry in timeline]) for name in ("composite", *_COMPONENTS)},
+            loss={name: mean([getattr(entry, name) for entry in timeline]) for name in ("composite", *_COMPONENTS, *_TERMS)},
             weights={name: mean([window.weights[i] for window in self._windows]) for i, name in enumerate(_COMPONENTS)},
             velocity_px_per_s=(velocity[0] * width / 100, velocity[1] * width / 100),
             rotation_deg_per_s=rotation,

@@ -47,3 +47,30 @@ def test_noise_has_little_confidence_and_stays_finite():
     motion = estimate_similarity(noise)
     assert float(motion.confidence) < 0.5
     assert all(math.isfinite(value) for value in [*motion.velocity.tolist(), float(motion.rotation), float(motion.zoom)])
+
+
+@pytest.mark.parametrize("cut", [3, 8, 13])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_cut_between_still_pictures_is_no_motion(cut, noise):
+    first, second = (textured_clip(frames=16, seed=seed).video for seed in (1, 51))
+    clip = torch.cat([first[:, :cut], second[:, cut:]], dim=1)
+    motion = estimate_similarity(clip + noise * torch.randn(clip.shape, generator=torch.Generator().manual_seed(0)))
+    speeds = [*motion.velocity.tolist(), float(motion.rotation * motion.radius), float(motion.zoom * motion.radius)]
+    assert max(map(abs, speeds)) < 0.1  # pixels per frame
+    assert float(motion.confidence) < 0.1
+
+
+@pytest.mark.parametrize("cut", [3, 8, 13])
+def test_a_cut_does_not_disturb_the_motion_on_both_sides(cut):
+    first, second = (textured_clip(frames=16, velocity=(1.0, 0.5), seed=seed).video for seed in (2, 52))
+    motion = estimate_similarity(torch.cat([first[:, :cut], second[:, cut:]], dim=1))
+    assert motion.velocity.tolist() == pytest.approx((1.0, 0.5), abs=0.06)
+    assert float(motion.rotation) == pytest.approx(0, abs=0.002)
+    assert float(motion.zoom) == pytest.approx(0, abs=0.002)
+
+
+def test_motion_in_every_third_frame_only_is_motion():
+    clip = textured_clip(frames=6, velocity=(1.5, 0.0), seed=3).video.repeat_interleave(3, dim=1)[:, :16]
+    motion = estimate_similarity(clip)
+    assert motion.velocity.tolist() == pytest.approx((1.5, 0.0), abs=0.06)  # of the pairs that change
+    assert float(motion.confidence) > 0.8

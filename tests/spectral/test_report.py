@@ -6,6 +6,7 @@ import torch
 
 from phys_pipeline.media.synthetic import textured_clip
 from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss, analyze
+from phys_pipeline.spectral.composite import combine
 from phys_pipeline.spectral.report import MotionAnalyser, analysis_size
 
 
@@ -46,7 +47,8 @@ def test_json_has_the_versioned_schema_and_only_plain_numbers():
     assert report["schema"] == "phys-pipeline/motion-report" and report["version"] == 1
     again = json.loads(json.dumps(report, allow_nan=False))
     assert again == report
-    assert set(report["loss"]) == {"composite", "translation", "rotation", "scaling"}
+    assert set(report["loss"]) == {"composite", "translation", "rotation", "scaling", "pace", "coherence"}
+    assert set(report["loss"]) <= set(report["timeline"][0])
     assert sum(report["weights"].values()) == pytest.approx(1.0, abs=1e-5)
     starts = [window["start_s"] for window in report["timeline"]]
     assert starts == sorted(starts) and report["timeline"][-1]["end_s"] == pytest.approx(report["duration_s"])
@@ -83,6 +85,21 @@ def test_paper_preset_is_available():
     assert analyze(textured_clip(velocity=(1, 0)).video, 8, config=SpectralConfig.paper()).preset == "paper"
 
 
+def test_the_terms_of_the_composite_are_reported_unweighted():
+    clip = textured_clip(velocity=(1, 0), seed=5).video
+    order = torch.tensor([0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14])
+    even, stutter = analyze(clip, 8), analyze(clip[:, order], 8)
+    assert stutter.loss["pace"] > 1 > 0.2 > even.loss["pace"]
+    assert even.timeline[0].coherence == pytest.approx(even.loss["coherence"])
+    config = SpectralConfig.calibrated()
+    slices = torch.tensor([[even.loss[name] for name in ("translation", "rotation", "scaling")]])
+    free = combine(slices, config)[0].item()
+    terms = config.pace_weight * even.loss["pace"] + config.coherence_weight * even.loss["coherence"]
+    assert even.loss["composite"] == pytest.approx(free + terms, abs=0.05)  # patches are combined before they are averaged
+    paper = analyze(clip, 8, config=SpectralConfig.paper())
+    assert paper.loss["pace"] == paper.loss["coherence"] == 0
+
+
 @pytest.fixture(scope="module")
 def changing():
     """A clip whose brightness and contrast change from window to window, (3, 60, 32, 40); at 24 fps every second frame counts."""
@@ -96,6 +113,7 @@ def test_windows_scored_by_themselves_give_the_loss_of_the_whole_clip(changing, 
     report = analyze(changing, fps=24, config=config)
     whole = SpectralMotionLoss(config)(changing[None, :, ::2], reduction="none")
     wanted = {"composite": whole.loss, **{name: getattr(whole, name) for name in ("translation", "rotation", "scaling")}}
+    wanted |= {name: whole.diagnostics[name] for name in ("pace", "coherence")}
     assert report.loss == pytest.approx({name: float(value) for name, value in wanted.items()}, abs=1e-5)
     assert list(report.weights.values()) == pytest.approx(whole.weights[0].tolist(), abs=1e-5)
     assert report.dynamic_degree == pytest.approx(float(whole.diagnostics["dynamic_degree"]), abs=1e-5)
