@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `benchmarks` is found
@@ -34,10 +34,9 @@ from benchmarks.latents_clips import (
     compress,
     for_tuning,
     long_clip,
-    long_name,
     long_windows,
 )
-from benchmarks.latents_conditions import LONG_WINDOWS, Condition, at_full_rate, candidates, refinements, reported
+from benchmarks.latents_conditions import Condition, candidates, on_fewer_clips, refinements, reported, tried
 from benchmarks.latents_frames import (
     VISIBLE,
     channel_shares,
@@ -76,7 +75,6 @@ Made by `{command}`. Compare with [discrimination](discrimination.md) and [estim
 * Pairs: nine corruptions in pixels at strengths 0.5 and 1, then encoded; invisible ones (under 1/255) don't count; equal
   scores are wrong. Pixels and latents see the same pairs. Where all {frames} frames are seen, windows of 16 start every 16
   frames.
-* What sees every frame is scored on the first quarter of the synthetic clips and on all real ones, to save time.
 * Tuning part: a third of the synthetic clips ({tuning}). The tables after the tuning tables don't contain them; no setting was
   chosen on a sample clip or on real latents.
 * Shares in %: (95 % Wilson interval; 95 % bootstrap interval over clips). Differences: 95 % bootstrap interval over clips, on
@@ -111,8 +109,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--clips", type=Path, default=SAMPLES, help="folder of real clips")
     parser.add_argument("--synthetic", type=int, default=4 * len(CELLS), help="number of synthetic clips")
     parser.add_argument("--seed", type=int, default=0, help="first seed of the synthetic clips")
-    parser.add_argument("--windows", type=int, default=4, help="windows of a real clip, at most")
-    parser.add_argument("--pans", type=int, default=8, help="directions per speed")
+    parser.add_argument("--windows", type=int, default=2, help="windows of a real clip, at most")
+    parser.add_argument("--reported", type=int, default=64, help="synthetic clips outside the tuning part, at most")
+    parser.add_argument("--few", type=int, default=12, help="synthetic clips for the conditions that are scored on fewer clips")
+    parser.add_argument("--pans", type=int, default=6, help="directions per speed")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--scores", type=Path, default=ROOT / "out" / "benchmarks" / "latents.jsonl", help="raw scores")
     parser.add_argument("--report", type=Path, default=ROOT / "docs" / "results" / "latents.md")
@@ -132,6 +132,12 @@ def pairs_section(title: str, rows: Sequence[Row], conditions: Sequence[Conditio
         lines += [*tables.shares_table(rows, conditions, source, BASE), ""]
         lines += ["By corruption, both strengths (Wilson interval):", "", *tables.by_kind(rows, conditions, source), ""]
     return lines
+
+
+def relabelled(tuned: Sequence[Row], clips: Sequence[Clip]) -> list[Row]:
+    """The rows of the chosen settings among the candidates', under the base line's name."""
+    label, names = tried(CHOSEN).label, {clip.name for clip in clips}
+    return [replace(row, measure=BASE) for row in tuned if row.measure == label and row.clip in names]
 
 
 def first_frame_section(
@@ -170,15 +176,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tuning = [long_clip(seed)[0] for seed in seeds if for_tuning(seed)]
     linear = LinearCompression([encoder([clip.pixels]) for clip in tuning])
     base = Condition(BASE, "linear", CHOSEN)
-    tried, refined, conditions = candidates(), refinements(CHOSEN), reported(CHOSEN)
-    tuned = score(tuning, [*tried, *refined], encoder, linear, options.scores)
-    fresh = [seed for seed in seeds if not for_tuning(seed)]
-    clips = [*long_windows(options.clips, options.windows), *(long_clip(seed)[0] for seed in fresh)]
-    rows = score(clips, conditions, encoder, linear, options.scores)
-    full = at_full_rate(CHOSEN)
-    early = {long_name(seed) for seed in fresh[: len(fresh) // 4]}
-    some = [clip for clip in clips if clip.source == "real" or clip.name in early]
-    full_rows = score(some, full, encoder, linear, options.scores)
+    first_round, refined, conditions = candidates(), refinements(CHOSEN), reported(CHOSEN)
+    tuned = score(tuning, first_round, encoder, linear, options.scores)
+    retuned = score(tuning[: options.few], refined, encoder, linear, options.scores)
+    fresh = [seed for seed in seeds if not for_tuning(seed)][: options.reported]
+    windows, drawn = long_windows(options.clips, options.windows), [long_clip(seed)[0] for seed in fresh]
+    some, others, clips = [*windows, *drawn[: options.few]], drawn[options.few :], [*windows, *drawn]
+    extra = on_fewer_clips(CHOSEN)
+    rows = score(some, [*conditions, *extra], encoder, linear, options.scores)
+    rows += score(others, conditions, encoder, linear, options.scores)
     codes = [encoder([clip.pixels]) for clip in clips]
     found = estimates(fresh, encoder, linear)
     print("estimates are done", file=sys.stderr, flush=True)
@@ -186,12 +192,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     speeds = speed_curve(
         SPEEDS, range(500, 500 + options.pans),
         {
-            VIEWS[0].label: Condition("", "pixels", LONG_WINDOWS), VIEWS[1].label: Condition("", "pixels"),
-            VIEWS[2].label: Condition("", "every", {**CHOSEN, **LONG_WINDOWS}), VIEWS[4].label: dropped, VIEWS[5].label: dropped,
+            VIEWS[0].label: None, VIEWS[1].label: Condition("", "pixels"), VIEWS[2].label: None, VIEWS[4].label: dropped,
+            VIEWS[5].label: dropped,
         },
         encoder, linear,
     )  # fmt: skip
-    command = "python benchmarks/latents.py" + (" --latents FOLDER" if real else "")
+    command = (
+        f"python benchmarks/latents.py{' --latents FOLDER' if real else ''} --synthetic {options.synthetic} --reported "
+        f"{options.reported} --few {options.few} --windows {options.windows} --pans {options.pans}"
+    )
     settings = ", ".join(f"{name}={value}" for name, value in CHOSEN.items())
     lines = [
         INTRODUCTION.format(
@@ -200,10 +209,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ),
         "## Tuning", "",
         f"Time stride 4 (linear), {len(tuning)} clips, other settings as in the preset. Chosen: {settings}.", "",
-        *tables.tuning_table(tuned, tried), "", "Changes of the chosen settings, same clips:", "",
-        *tables.tuning_table(tuned, refined), "",
-        *pairs_section("Pairs at time stride 4", rows, conditions, clips),
-        *pairs_section("Pairs at full rate", [*rows, *full_rows], [base, *full], some),
+        *tables.tuning_table(tuned, first_round), "",
+        f"Changes of the chosen settings, on the first {options.few} of these clips:", "",
+        *tables.tuning_table([*retuned, *relabelled(tuned, tuning[: options.few])], [*refined, base]), "",
+        *pairs_section("Pairs", rows, conditions, clips),
+        *pairs_section("Other latents and full rate", rows, [base, *extra], some),
         "## Estimates", "",
         ESTIMATES_NOTE, "", *tables.estimates_table(found), "",
         *first_frame_section(clips, codes, linear, real),

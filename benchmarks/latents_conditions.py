@@ -35,12 +35,11 @@ LONG_WINDOWS: dict[str, object] = {"stride": 16}  # half the windows of the pres
 
 def candidates() -> list[Condition]:
     """Settings that are tried on the tuning part, at time stride 4: patches and kept frequencies."""
-    return [tried(patches, keep) for patches in (1, 2, 3) for keep in (0.3, 0.6, 1.0)]
+    return [tried({"patches": patches, "keep": keep}) for patches in (1, 2, 3) for keep in (0.3, 0.6, 1.0)]
 
 
-def tried(patches: int, keep: float, **overrides: object) -> Condition:
+def tried(settings: dict[str, object]) -> Condition:
     """One candidate."""
-    settings = {"patches": patches, "keep": keep, **overrides}
     return Condition(" ".join(f"{name}={value}" for name, value in settings.items()), "linear", settings)
 
 
@@ -54,27 +53,25 @@ def refinements(chosen: dict[str, object]) -> list[Condition]:
 
 
 def reported(chosen: dict[str, object]) -> list[Condition]:
-    """The conditions of the report at time stride 4, with the chosen overrides."""
+    """The main conditions, at time stride 4, with the chosen overrides."""
     return [
         Condition("pixels, every 4th frame, preset", "pixels", every=TIME_STRIDE),
         Condition("latents / 4 (linear), preset", "linear"),
         Condition("latents / 4 (linear), chosen", "linear", chosen),
         Condition("latents / 4 (linear), chosen, frame 0 dropped", "linear", chosen, drop_first=True),
-        Condition("latents / 4 (mean), chosen", "mean", chosen),
-        Condition("latents / 4 (every 4th), chosen", "fourth", chosen),
-        Condition("latents / 4 (linear), chosen, channels of unit variance", "linear", chosen, "unit variance"),
-        Condition("latents / 4 (linear), chosen, channels decorrelated", "linear", chosen, "decorrelated"),
-        Condition("latents / 4 (linear), chosen, strongest channel only", "linear", chosen, "strongest only"),
         Condition("pixels, every 4th frame, second / first difference", "pixels", every=TIME_STRIDE, peer=True),
         Condition("latents / 4 (linear), second / first difference", "linear", peer=True),
     ]
 
 
-def at_full_rate(chosen: dict[str, object]) -> list[Condition]:
-    """The conditions that see every frame; they take most of the time and are scored on fewer clips."""
+def on_fewer_clips(chosen: dict[str, object]) -> list[Condition]:
+    """The other conditions, scored on fewer clips to save time: other stand-ins, other channels, every frame."""
     return [
+        Condition("latents / 4 (mean), chosen", "mean", chosen),
+        Condition("latents / 4 (every 4th), chosen", "fourth", chosen),
+        Condition("latents / 4 (linear), chosen, channels of unit variance", "linear", chosen, "unit variance"),
+        Condition("latents / 4 (linear), chosen, channels decorrelated", "linear", chosen, "decorrelated"),
+        Condition("latents / 4 (linear), chosen, strongest channel only", "linear", chosen, "strongest only"),
         Condition("pixels, every frame, preset", "pixels", LONG_WINDOWS),
         Condition("latents, every frame, chosen", "every", {**chosen, **LONG_WINDOWS}),
-        Condition("pixels, every frame, second / first difference", "pixels", peer=True),
-        Condition("latents, every frame, second / first difference", "every", peer=True),
     ]

@@ -165,11 +165,9 @@ def real_conditions(chosen: dict[str, object]) -> list[Condition]:
     """What real latents are scored with; the space is their own."""
     return [
         Condition("preset", "real"),
-        Condition("preset, frame 0 dropped", "real", drop_first=True),
         Condition("chosen", "real", chosen),
         Condition("chosen, frame 0 dropped", "real", chosen, drop_first=True),
         Condition("chosen, channels of unit variance", "real", chosen, "unit variance"),
-        Condition("chosen, channels decorrelated", "real", chosen, "decorrelated"),
         Condition("second / first difference", "real", peer=True),
         Condition("second / first difference, frame 0 dropped", "real", drop_first=True, peer=True),
     ]

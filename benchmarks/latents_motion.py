@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -136,9 +137,14 @@ class SpeedRow:
 
 
 def speed_curve(
-    speeds: Sequence[float], seeds: Sequence[int], conditions: dict[str, Condition], encoder: Encoder, linear: LinearCompression
+    speeds: Sequence[float],
+    seeds: Sequence[int],
+    conditions: dict[str, Condition | None],
+    encoder: Encoder,
+    linear: LinearCompression,
 ) -> list[SpeedRow]:
-    """Textures that pan, and copies of them with jitter of half strength. ``conditions`` gives the loss of each view by label."""
+    """Textures that pan, and copies of them with jitter of half strength. ``conditions`` gives the views by label and
+    the loss of each; None: estimates only, loss NaN."""
     rows = []
     views = [view for view in VIEWS if view.label in conditions]
     for speed in speeds:
@@ -152,7 +158,8 @@ def speed_curve(
                 seen = torch.stack([seen_through(view, copy, code, linear) for copy, code in zip(copies, latents, strict=True)])
                 error = estimated(view, seen[0])[:2] - truth_of(truth)[:2]
                 errors[view.label].append(float(np.linalg.norm(error)) / speed)
-                scores[view.label].append(losses(seen, conditions[view.label]))
+                condition = conditions[view.label]
+                scores[view.label].append(losses(seen, condition) if condition else [math.nan, math.nan])
         for view in views:
             clean = [pair[0] for pair in scores[view.label]]
             right = sum(pair[1] > pair[0] for pair in scores[view.label])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -112,7 +113,7 @@ def speed_table(rows: Sequence[SpeedRow]) -> list[str]:
     lines = header(["px a frame", "cells a latent frame", *views])
     for speed in sorted({row.speed for row in rows}):
         cells = [
-            f"{100 * row.error:.0f} %; {row.loss:.2f}; {row.right}/{row.clips}"
+            f"{100 * row.error:.0f} %" + ("" if math.isnan(row.loss) else f"; {row.loss:.2f}; {row.right}/{row.clips}")
             for view in views
             for row in rows
             if row.view == view and row.speed == speed

@@ -21,7 +21,7 @@ from benchmarks.latents_clips import (
     long_clip,
     panned_texture,
 )
-from benchmarks.latents_conditions import Condition, candidates
+from benchmarks.latents_conditions import Condition, candidates, tried
 from benchmarks.latents_frames import (
     CROP,
     INNER,
@@ -196,9 +196,9 @@ def test_candidates_differ():
 
 def test_the_page_has_every_section(tmp_path, monkeypatch):
     monkeypatch.setattr(latents, "SPEEDS", (2.3,))
-    monkeypatch.setattr(latents, "candidates", lambda: candidates()[:1])
+    monkeypatch.setattr(latents, "candidates", lambda: [tried(latents.CHOSEN)])
     monkeypatch.setattr(latents, "refinements", lambda chosen: [Condition("chosen", "linear", chosen)])
-    monkeypatch.setattr(latents, "at_full_rate", lambda chosen: [])
+    monkeypatch.setattr(latents, "on_fewer_clips", lambda chosen: [])
     monkeypatch.setattr(latents, "long_windows", lambda folder, most: [])
     monkeypatch.setattr(latents, "reported", lambda chosen: [Condition(latents.BASE, "linear", chosen)])
     save_file({"latents": drawn(1, 16, 9, 20, 20)}, tmp_path / "noise.safetensors")
