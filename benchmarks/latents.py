@@ -53,7 +53,7 @@ from benchmarks.pairs import Clip
 from benchmarks.scores import ROOT, Row
 from phys_pipeline.atomic import atomic_file
 
-CHOSEN: dict[str, object] = {"patches": 3, "keep": 1.0}  # the best of the tuning tables
+CHOSEN: dict[str, object] = {"patches": 3, "keep": 1.0}  # the best of the first tuning table
 BASE = "latents / 4 (linear), chosen"
 SAMPLES = ROOT / "samples" / "clips"
 
