@@ -28,6 +28,9 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `benchmarks` is found
+
+from benchmarks.timing import median_interval
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.media import probe, read_video
 from phys_pipeline.media.reading import VideoStream
@@ -135,13 +138,6 @@ def timings(clip: Path, repeats: int) -> dict[str, list[tuple[float, float]]]:
     return result
 
 
-def interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Median and its 95 % bootstrap interval."""
-    rng = np.random.default_rng(0)
-    low, high = np.percentile([np.median(rng.choice(values, len(values))) for _ in range(2000)], [2.5, 97.5])
-    return float(np.median(values)), float(low), float(high)
-
-
 def resident(path: Path) -> dict[str, float]:
     """Largest resident set in MB and seconds of ``phys-pipeline score`` on a file, in a process of its own."""
     began = time.perf_counter()
@@ -170,8 +166,8 @@ def main() -> None:
             memory[seconds] = resident(repeated(clip, seconds, Path(folder) / f"{seconds}{clip.suffix}"))
             print(f"{seconds} s: {memory[seconds]['megabytes']:.0f} MB", file=sys.stderr, flush=True)
     name = options.clip.name if options.clip else f"{SAMPLE.name}, looped and enlarged"
-    middle, low, high = interval(ratio)
-    strict_middle, strict_low, strict_high = interval(strict)
+    middle, low, high = median_interval(ratio)
+    strict_middle, strict_low, strict_high = median_interval(strict)
     lines = [
         "# Speed and memory of scoring a file", "",
         f"Made by `python benchmarks/score_speed.py{' --clip FILE' if options.clip else ''}`: {name}, "
@@ -184,7 +180,7 @@ def main() -> None:
         "| part | wall-clock ms | processor ms |", "|---|---|---|",
     ]  # fmt: skip
     for part in spent:
-        cells = (interval(1e3 * times[part]) for times in (wall, processor))
+        cells = (median_interval(1e3 * times[part]) for times in (wall, processor))
         lines.append(f"| {part} | " + " | ".join(f"{a:.0f} [{b:.0f}, {c:.0f}]" for a, b, c in cells) + " |")
     lines += [
         "", "The last three parts are measured apart, one after another; in a score they overlap where cores are free. A fresh "

@@ -22,7 +22,7 @@ from phys_pipeline.spectral.polar import log_radii
 from phys_pipeline.spectral.transforms import patch_spectra
 
 matplotlib.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 - the backend must be chosen first
+from matplotlib import pyplot as plt
 
 FOLDER = Path(__file__).resolve().parent
 FRAMES, SIDE, SEED = 16, 64, 5
@@ -104,11 +104,11 @@ def strengths() -> None:
         axes.set_xlabel("strength of the corruption", fontsize=8)
         axes.tick_params(labelsize=7)
     panels[0].set_ylabel("loss minus the clean clip's", fontsize=8)
-    panels[1].legend(fontsize=7, ncols=3)
+    figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", fontsize=7, ncols=9)
     figure.savefig(FOLDER / "strengths.png", dpi=110)
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
+    torch.set_num_threads(1)
     spectra()
     strengths()
