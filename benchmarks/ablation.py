@@ -43,6 +43,7 @@ DECISIONS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (  # what it is, field
     ("window", "window", (8, 16)),
     ("kept temporal frequencies", "keep_time", (0.3, 0.6, 1.0)),
     ("kept spatial frequencies", "keep", (0.2, 0.3, 0.4, 0.5)),
+    ("largest spatial frequency", "largest_frequency", (0.0, 16.0)),
     ("temperature", "temperature", (0.05, 0.1, 0.2)),
     ("band width", "band_sigma", (0.4, 0.6, 0.9)),
     ("ring term", "ring_weight", (0.0, 0.25, 0.5)),
@@ -113,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--clips", type=Path, default=SAMPLES, help="folder of real clips")
     parser.add_argument("--synthetic", type=int, default=16, help="number of synthetic clips")
     parser.add_argument("--seed", type=int, default=3000, help="first seed of discrimination.py's synthetic clips")
-    parser.add_argument("--windows", type=int, default=1, help="windows of a real clip, at most")
+    parser.add_argument("--windows", type=int, default=6, help="windows of a real clip, at most")
     parser.add_argument("--processes", type=int, default=2, help="each with one thread")
     parser.add_argument("--scores", type=Path, default=ROOT / "out" / "benchmarks" / "ablation.jsonl", help="raw scores")
     parser.add_argument("--report", type=Path, default=ROOT / "docs" / "results" / "ablation.md")

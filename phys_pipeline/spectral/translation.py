@@ -118,8 +118,8 @@ def translation_loss(
     design = torch.stack(columns, dim=-1).flatten(0, 2)  # (F, 2 or 3)
     aliased = -omega_t.reshape(-1)  # (F,)
     target = aliased.expand(energy.shape[0], -1)  # (N, F)
+    period = 2 * math.pi / unit
     if displacement is not None:
-        period = 2 * math.pi / unit
         turns = (displacement @ design[:, :2].T - aliased) / period
         target = aliased + period * torch.round((1 - 1e-6) * turns)  # halves towards zero, in a mirrored clip too
     raw = energy_weights(energy.flatten(1), config)
@@ -134,6 +134,8 @@ def translation_loss(
     fit_weights = weights.detach() if config.gradient == "numerator" else weights
     plane = weighted_plane(fit_weights, design, target, config.ridge)
     residual = plane @ design.T - target  # (N, F); at the optimum its own gradient vanishes (envelope theorem)
+    if displacement is not None:
+        residual = residual - period * torch.round(residual.detach() / period)  # to the nearest copy of the plane
     loss = (weights * residual**2).sum(dim=1)
     if config.normalise:
         square = fit_weights @ aliased.square()

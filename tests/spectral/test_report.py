@@ -126,7 +126,13 @@ def test_frames_may_arrive_in_any_pieces(changing, pieces):
     assert analyser.step == 2
     for piece in changing[:, ::2].split(pieces, dim=1):
         analyser.push(piece)
-    assert analyser.finish() == analyze(changing, fps=24)
+    found, wanted = (report.to_dict() for report in (analyser.finish(), analyze(changing, fps=24)))
+    assert found["loss"] == pytest.approx(wanted["loss"], abs=1e-6)  # windows are scored in other batches: rounding differs
+    assert found["weights"] == pytest.approx(wanted["weights"], abs=1e-6) and found["velocity"] == pytest.approx(
+        wanted["velocity"]
+    )
+    for one, other in zip(found["timeline"], wanted["timeline"], strict=True):
+        assert one.pop("velocity") == pytest.approx(other.pop("velocity")) and one == pytest.approx(other, abs=1e-6)
 
 
 def test_only_the_window_being_filled_is_kept(changing):
