@@ -1,6 +1,7 @@
 """What the motion loss costs: forward and backward beside a plain FFT, the literal loss and other losses, in one run.
 
-    python benchmarks/loss_cost.py [--repeats 5] [--sizes 16x64x64 ...]
+    python benchmarks/loss_cost.py [--repeats 7] [--sizes 16x64x64 ...]
+    python benchmarks/loss_cost.py --device cuda        the same on a GPU; prints only
 
 float32, two threads, batch of one. (a) the calibrated preset; (b) the paper preset by full FFTs (benchmarks/reference_loss.py);
 (c) one torch.fft.fftn and its inverse, no gradient; (d) focal_frequency_loss against a shifted copy; (e) a warping loss on DIS
@@ -71,12 +72,12 @@ def make_clip(size: tuple[int, int, int, int]) -> Tensor:
 def warping_loss(video: Tensor) -> Tensor:
     """Mean absolute difference of each frame to its successor pulled back along DIS flow."""
     # video: (1, 3, T, H, W)
-    grey = (255 * video.detach()[0].mean(dim=0)).byte().numpy()
+    grey = (255 * video.detach()[0].mean(dim=0)).byte().cpu().numpy()
     engine = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
-    flow = torch.from_numpy(np.stack([engine.calc(a, b, None) for a, b in pairwise(grey)]))  # (T-1, H, W, 2)
+    flow = torch.from_numpy(np.stack([engine.calc(a, b, None) for a, b in pairwise(grey)])).to(video.device)  # (T-1, H, W, 2)
     height, width = video.shape[3:]
-    y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
-    place = (torch.stack([x, y], dim=-1) + flow + 0.5) * 2 / torch.tensor([width, height]) - 1
+    y, x = torch.meshgrid(*(torch.arange(side, device=video.device) for side in (height, width)), indexing="ij")
+    place = (torch.stack([x, y], dim=-1) + flow + 0.5) * 2 / torch.tensor([width, height], device=video.device) - 1
     frames = video[0].transpose(0, 1)  # (T, 3, H, W)
     pulled = torch.nn.functional.grid_sample(frames[1:], place, padding_mode="border", align_corners=False)
     return (pulled - frames[:-1]).abs().mean()
@@ -148,20 +149,41 @@ class Cost:
         return median_interval(self.seconds)[0]
 
 
-def measure(size: str, repeats: int) -> dict[str, Cost]:
-    """Cost of every method that applies, the methods in turn."""
-    video = make_clip(SIZES[size])
+def wait(device: str) -> None:
+    """Until the device has done what it was given."""
+    if device != "cpu":
+        torch.accelerator.synchronize()
+
+
+def measure(size: str, repeats: int, device: str = "cpu") -> dict[str, Cost]:
+    """Cost of every method that applies, the methods in turn; on a GPU memory is what torch allocated at most."""
+    video = make_clip(SIZES[size]).to(device)
     methods = {name: make_method(name, video) for name in METHODS}
     present = {name: method for name, method in methods.items() if method is not None}
     seconds: dict[str, list[float]] = {name: [] for name in present}
     for turn in range(repeats + 1):
         for name, method in present.items():
+            wait(device)
             began = time.perf_counter()
             method()
+            wait(device)
             if turn:
                 seconds[name].append(time.perf_counter() - began)
         print(f"{size}: {turn}/{repeats}", file=sys.stderr, flush=True)
-    return {name: Cost(seconds[name], peak_memory(size, name)) for name in present}
+    if device == "cpu":
+        return {name: Cost(seconds[name], peak_memory(size, name)) for name in present}
+    return {name: Cost(seconds[name], allocated(method)) for name, method in present.items()}
+
+
+def allocated(method: Callable[[], object]) -> float:
+    """Megabytes that one call allocates at most on the GPU, beyond what was held; NaN where torch does not count."""
+    if not torch.cuda.is_available():
+        return float("nan")
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    method()
+    torch.cuda.synchronize()
+    return (torch.cuda.max_memory_allocated() - before) / 1e6
 
 
 def report(results: dict[str, dict[str, Cost]], repeats: int) -> str:
@@ -201,6 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or mps")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(THREADS)
@@ -208,10 +231,12 @@ def main() -> None:
     if options.child:
         child(*options.child)
         return
-    results = {size: measure(size, options.repeats) for size in options.sizes}
+    results = {size: measure(size, options.repeats, options.device) for size in options.sizes}
     text = report(results, options.repeats)
     print(text)
     print(f"{os.cpu_count()} cores", file=sys.stderr)
+    if options.device != "cpu":
+        return
     if list(results) == list(SIZES):
         with atomic_file(ROOT / "docs" / "results" / "loss_cost.md") as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -55,14 +55,17 @@ def window_loss(video: Tensor) -> Tensor:
 def translation(energy: Tensor, sizes: tuple[int, int, int]) -> Tensor:
     """Gated residual to the best plane; (Kt, Ky, Kx) of the octant, Nyquist = 1."""
     grid = torch.meshgrid(
-        *(2 * torch.arange(kept, dtype=energy.dtype) / size for kept, size in zip(energy.shape, sizes, strict=True)),
+        *(
+            2 * torch.arange(kept, dtype=energy.dtype, device=energy.device) / size
+            for kept, size in zip(energy.shape, sizes, strict=True)
+        ),
         indexing="ij",
     )
     design = torch.stack([grid[2], grid[1], torch.ones_like(grid[0])], dim=-1).reshape(-1, 3)
     target = -grid[0].reshape(-1)
     gate = torch.sigmoid(GATE * (energy.flatten() / energy.max() - TAU_E))
     weights = gate / gate.sum()
-    normal = design.T @ (weights[:, None] * design) + RIDGE * torch.eye(3, dtype=energy.dtype)
+    normal = design.T @ (weights[:, None] * design) + RIDGE * torch.eye(3, dtype=energy.dtype, device=energy.device)
     plane = torch.linalg.solve(normal, design.T @ (weights * target))
     return (weights * (design @ plane - target) ** 2).sum()
 
@@ -72,10 +75,10 @@ def ring_shares(kept: Tensor, size: tuple[int, int], outer: float) -> Tensor:
     # kept: (C, T, Ky, Kx)
     power = kept.abs().square().sum(dim=0)
     limit_y, limit_x = kept.shape[2] // 2, kept.shape[3] // 2
-    y = torch.arange(-limit_y, limit_y + 1, dtype=power.dtype) * min(size) / size[0]
-    x = torch.arange(-limit_x, limit_x + 1, dtype=power.dtype) * min(size) / size[1]
+    y = torch.arange(-limit_y, limit_y + 1, dtype=power.dtype, device=power.device) * min(size) / size[0]
+    x = torch.arange(-limit_x, limit_x + 1, dtype=power.dtype, device=power.device) * min(size) / size[1]
     radius = torch.hypot(y[:, None], x) / outer
-    edges = torch.linspace(0, 1, RINGS + 1, dtype=power.dtype)[:, None, None]
+    edges = torch.linspace(0, 1, RINGS + 1, dtype=power.dtype, device=power.device)[:, None, None]
     masks = torch.sigmoid(EDGE * RINGS * (radius - edges[:-1])) * torch.sigmoid(EDGE * RINGS * (edges[1:] - radius))
     energy = torch.einsum("tyx,ryx->tr", power, masks)
     return energy / energy.sum(dim=1, keepdim=True)
@@ -85,8 +88,8 @@ def rotation(kept: Tensor, size: tuple[int, int], outer: float, taper: Tensor, s
     """Energy of the angular harmonics outside a soft band around the closed-form line, and the ring entropy, half each."""
     # kept: (C, T, Ky, Kx)
     limit_y, limit_x = kept.shape[2] // 2, kept.shape[3] // 2
-    radius = outer * torch.arange(1, RINGS + 1, dtype=taper.dtype)[:, None] / RINGS
-    angle = 2 * math.pi * torch.arange(ANGLES, dtype=taper.dtype) / ANGLES
+    radius = outer * torch.arange(1, RINGS + 1, dtype=taper.dtype, device=taper.device)[:, None] / RINGS
+    angle = 2 * math.pi * torch.arange(ANGLES, dtype=taper.dtype, device=taper.device) / ANGLES
     y = (radius * torch.sin(angle) * size[0] / min(size) + limit_y).clamp(0, 2 * limit_y)
     x = (radius * torch.cos(angle) * size[1] / min(size) + limit_x).clamp(0, 2 * limit_x)
     y0, x0 = y.floor().long().clamp(max=2 * limit_y - 1), x.floor().long().clamp(max=2 * limit_x - 1)
@@ -98,8 +101,8 @@ def rotation(kept: Tensor, size: tuple[int, int], outer: float, taper: Tensor, s
     harmonics = torch.fft.fft(polar, dim=3) / ANGLES  # (C, T, R, M)
     energy = torch.fft.fft(harmonics * taper[:, None, None], dim=1).abs().square().sum(dim=(0, 2))  # (T, M)
     frames = len(taper)
-    times = torch.fft.fftfreq(frames, 1 / frames, dtype=taper.dtype)[:, None]
-    orders = torch.fft.fftfreq(ANGLES, 1 / ANGLES, dtype=taper.dtype)
+    times = torch.fft.fftfreq(frames, 1 / frames, dtype=taper.dtype, device=taper.device)[:, None]
+    orders = torch.fft.fftfreq(ANGLES, 1 / ANGLES, dtype=taper.dtype, device=taper.device)
     energy = energy * (orders != 0)
     slope = -(energy * times * orders).sum() / (energy * orders**2).sum()
     inside = torch.sigmoid(EDGE * (DELTA - (times + orders * slope).abs()))
@@ -114,8 +117,8 @@ def scaling(shares: Tensor) -> Tensor:
     across = shares.diff(dim=1)[:-1].flatten()
     along = shares.diff(dim=0)[:, :-1].flatten()
     flow = (across @ along).abs() / (across.norm() * along.norm() + EPSILON)
-    centroid = shares @ torch.arange(1, RINGS + 1, dtype=shares.dtype)
+    centroid = shares @ torch.arange(1, RINGS + 1, dtype=shares.dtype, device=shares.device)
     centroid = centroid - centroid.mean()
-    time = torch.arange(len(shares), dtype=shares.dtype) - (len(shares) - 1) / 2
+    time = torch.arange(len(shares), dtype=shares.dtype, device=shares.device) - (len(shares) - 1) / 2
     trend = (centroid * time).mean().abs() / (centroid.norm() * time.norm() / len(shares) + EPSILON)
     return 1 - 0.5 * (flow + trend)

@@ -121,8 +121,10 @@ def block_energies(
 
     polar, still_polar = moving[signed].flatten(-2), still[signed].flatten(-2)
     size = magnitude(polar)  # (B, P, C, W, T, K)
+    square = size.square().sum(dim=2)  # (B, P, W, T, K)
     with torch.set_grad_enabled(torch.is_grad_enabled() and config.uses_rings):
-        rings = ring_energy(size.square().sum(dim=2), geometry, config)  # (B, P, W, T, R)
+        rings = ring_energy(square, geometry, config)  # (B, P, W, T, R)
+    frame = square if lattice.symmetric else power(plane_spectrum, (2,)).flatten(-2)
     energy = _over_all_bins(magnitude_harmonics(size, geometry, config), remove_mean=True)
     turn, growth = (part.sum(dim=-2) for part in split_harmonics(energy, config))
     with torch.no_grad():
@@ -139,7 +141,7 @@ def block_energies(
         growth=growth.flatten(0, 2),
         rings=rings.flatten(0, 2),
         cross=neighbour_product(plane_spectrum).flatten(0, 2),
-        frame=(power(plane_spectrum, (2,)) * measure).sum(dim=(-2, -1)).flatten(0, 2),
+        frame=(frame @ measure.flatten()).flatten(0, 2),
         still=still_energy.flatten(),
         turn_floor=turn_floor.flatten(0, 2),
         growth_floor=growth_floor.flatten(0, 2),

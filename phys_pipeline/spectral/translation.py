@@ -36,7 +36,9 @@ def energy_weights(energy: Tensor, config: SpectralConfig) -> Tensor:
 
 def weighted_plane(weights: Tensor, design: Tensor, target: Tensor, ridge: float) -> Tensor:
     """Ridge weighted least squares of ``target`` (N, F) on ``design`` (F, P) for unit-sum weights (N, F); returns (N, P)."""
-    normal = torch.einsum("nf,fi,fj->nij", weights, design, design)
+    parameters = design.shape[1]
+    products = (design[:, :, None] * design[:, None, :]).flatten(1)  # (F, P^2)
+    normal = (weights @ products).unflatten(-1, (parameters, parameters))
     moment = (weights * target) @ design
     normal = normal + max(ridge, 1e-9) * torch.eye(design.shape[1], dtype=design.dtype, device=design.device)
     factor, failed = torch.linalg.cholesky_ex(normal)
@@ -71,7 +73,7 @@ def correlation_velocity(cross: Tensor, size: tuple[int, int], omega: tuple[Tens
     # cross: (N, Ky, Kx)
     steps_y, steps_x = (_displacements(side, axis) for side, axis in zip(size, omega, strict=True))
     angle_y, angle_x = steps_y[:, None] * omega[0], steps_x[:, None] * omega[1]  # (Dy, Ky), (Dx, Kx)
-    rows = torch.polar(torch.ones_like(angle_y), angle_y) @ cross  # (N, Dy, Kx)
+    rows = torch.complex(torch.cos(angle_y), torch.sin(angle_y)) @ cross  # (N, Dy, Kx)
     surface = rows.real @ torch.cos(angle_x).T - rows.imag @ torch.sin(angle_x).T  # (N, Dy, Dx)
     reach = (steps_y[:, None] ** 2 + steps_x**2).sqrt()
     # of two equal peaks the slower motion; a stationary patch stays at zero
