@@ -21,7 +21,7 @@ _STILL = 0.1  # share of the still part's energy in the denominator: a nearly st
 
 
 class Anchor(NamedTuple):
-    """What the reference decides: weights (B, P, t, h, w // 2 + 1) of P blocks' errors, and the energy (B,) they are a share of."""
+    """What the reference decides: weights (B, P, t, h, w // 2 + 1) of P blocks' errors; the energy (B,) of which they are a share."""
 
     weight: Tensor
     energy: Tensor
@@ -31,7 +31,7 @@ class AnchoredMotionLoss(nn.Module):
     """Relative squared error of a clip, errors on the reference's motion counted by ``manifold_weight``, all others in full.
 
     Blocks are the windows and half-overlapping patches of ``config``, each faded so that the squares of their weights sum to one at
-    every sample, borders and ends too. In a block, spatial frequency k of the reference turns by ``phi_k`` per frame, the phase of
+    every sample, borders and ends too. In a block, spatial frequency k of the reference turns by ``phi_k`` per frame: the phase of
     its cross-spectrum between neighbouring frames (weak frequencies follow the block's displacement d: ``phi_k = -k . d``). The
     manifold is ``omega_t = phi_k``: a plane where the block translates, bent where it turns, zooms or deforms. With
     ``b = exp(-(omega_t - phi_k)^2 / 2 sigma^2)``, modulo one temporal period, sigma = ``config.band_sigma`` temporal bins, and
@@ -39,7 +39,8 @@ class AnchoredMotionLoss(nn.Module):
 
         L = sum w |V(video) - V(reference)|^2 / (energy of the reference's moving part + a tenth of its still part's)
 
-    so ``manifold_weight * e <= L <= e`` for the relative squared error e; with ``manifold_weight=1`` it is e. All frequencies count.
+    so ``manifold_weight * e <= L <= e`` for the relative squared error e; with ``manifold_weight=1`` it is e. Every frequency
+    counts.
 
     Args:
         config: ``window``, ``stride``, ``patches``, ``minimum_patch_side`` and ``band_sigma`` are used.
@@ -132,7 +133,7 @@ def fades(length: int, size: int, starts: tuple[int, ...], device: torch.device,
 
 @constant
 def half_plane(height: int, width: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """omega_y (h,) and omega_x (w // 2 + 1,) of a real picture's spectrum, and how often each column stands for a bin (1 or 2)."""
+    """omega_y (h,), omega_x (w // 2 + 1,) of a real picture's half spectrum, and how many bins each column stands for (1 or 2)."""
     omega_y = 2 * math.pi * torch.fft.fftfreq(height, dtype=torch.float64)
     omega_x = 2 * math.pi * torch.fft.rfftfreq(width, dtype=torch.float64)
     twice = torch.full_like(omega_x, 2.0)

@@ -97,7 +97,7 @@ def test_painting_a_broken_clip_along_the_clean_motion_does_not_pay():
 
 @pytest.mark.parametrize("name", ["translation", "rotation", "zoom"])
 def test_an_error_off_the_motion_costs_more_than_one_on_it(name):
-    """The same pictures in another order carry the same energy: half of a clip's own motion, or of the motion played backwards."""
+    """The same pictures in another order carry the same energy: a share of a clip's own motion, or of it played backwards."""
     clean = clips()[name]
     on_it = 0.3 * (clean - clean.mean(2, keepdim=True))
     order = torch.randperm(clean.shape[2], generator=torch.Generator().manual_seed(0))
