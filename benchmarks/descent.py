@@ -29,7 +29,7 @@ FOLD = {"square": 4, "bar": 2, "triangle": 3, "star": 5}  # a turn by 1 / fold l
 BORDER = 4  # pixels at the frame's border that registration ignores
 RADIUS = 8.0  # of the shapes, halfway through the clip
 PAINT = ("white", "yellow", "green", "red")
-PROXIMITY = 0.1
+PROXIMITY, STRONGER = 0.1, 0.5
 RATE, STEPS = 0.03, 30
 
 FORMS = (
@@ -205,8 +205,9 @@ def norm(x: Tensor) -> Tensor:
 
 
 def descend(
-    loss: Loss, start: Tensor, distance: Tensor, scale: Tensor, *, pixels: bool = True, steps: int = STEPS, rate: float = RATE
-) -> Tensor:
+    loss: Loss, start: Tensor, distance: Tensor, scale: Tensor, *, proximity: float = PROXIMITY, pixels: bool = True,
+    steps: int = STEPS, rate: float = RATE,
+) -> Tensor:  # fmt: skip
     """The batch (B, C, T, H, W) after ``steps`` of Adam.
 
     Args:
@@ -214,7 +215,7 @@ def descend(
         distance: D of each clip; scale: G of each clip, both (B, 1, 1, 1, 1).
     """
     weight = 1 / torch.where(scale > 0, scale, torch.ones_like(scale)).flatten()
-    pull = PROXIMITY / (2 * distance.flatten())
+    pull = proximity / (2 * distance.flatten())
     x = start.detach().clone().requires_grad_(True)
     optimiser = torch.optim.Adam([x], lr=rate)
     for step in range(steps):

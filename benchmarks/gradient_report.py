@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.descent import FORMS, MOTIONS, PROXIMITY, RATE, STEPS
+from benchmarks.descent import FORMS, MOTIONS, PROXIMITY, RATE, STEPS, STRONGER
 from benchmarks.judging import clip_bootstrap
 from phys_pipeline.atomic import atomic_file
 
@@ -168,18 +168,18 @@ def write_report(rows: Sequence[Row], folder: Path, command: str, seed: int) -> 
     real = ", ".join(sorted({row["clip"] for row in picked(rows, source="real")})) or "none"
     lines = [
         "# Where the gradient leads", "",
-        f"Made by `{command}`. A clip is broken, and its pixels are optimised under one form of the loss: does it go home? The clean "
-        "clip is known, so the answer can be measured.", "",
+        f"Made by `{command}`. A clip is broken, and its pixels are optimised under one form of the loss: does it go home? The "
+        "clean clip is known, so the answer can be measured.", "",
         f"Protocol, the same for every form: Adam, {STEPS} steps, learning rate {RATE} falling along a cosine, on "
         f"`L(x) / G + {PROXIMITY} |x - start|^2 / (2 D)`, pixels clamped to [0, 1]. G is the norm of the form's gradient at the "
-        "start and D the distance from start to clean, so all forms pull equally hard at first, and the proximity pulls back with "
-        f"{PROXIMITY} of that at the clean clip's distance. {PROXIMITY} (of 0.1, 0.25, 0.5 and 1), the steps and the anchored loss "
-        f"were chosen on seeds 0 and 1. Clips: 16x48x48, {count // 3} each of translation, rotation and zoom, seeds {seed} to "
+        "start and D the distance from start to clean, so all forms pull equally hard at first, and the proximity pulls back "
+        f"with {PROXIMITY} of that at the clean clip's distance. {PROXIMITY} (of 0.1, 0.25, 0.5 and 1), the steps and the anchored "
+        f"loss were chosen on seeds 0 and 1. Clips: 16x48x48, {count // 3} each of translation, rotation and zoom, seeds {seed} to "
         f"{seed + count // 3 - 1}, half shapes before a still texture, half textures. Starts: the corruptions of "
         "`phys_pipeline.media.corrupt` at full strength.", "",
         "Brackets: 95 % bootstrap intervals over clips. *Jerk off*: share of the tracked mean jerk that is gone, jerk being the "
-        "change between neighbouring steps of (x, y, angle, log size), the last two times a radius, in pixels. Shapes are tracked "
-        "by colour; other clips by registering each frame to the clean frame of its time. *Path*: summed length of the steps. "
+        "change between neighbouring steps of (x, y, angle, log size), the last two times a radius, in pixels. Shapes are "
+        "tracked by colour; other clips by registering each frame to the clean frame of its time. *Path*: summed length of the steps. "
         "*Distance left*: RMSE to the clean clip over that of the start. *Sharpness*, *dynamic degree*: energy of neighbouring "
         "pixels' differences, and of the moving part, over the clean clip's. *Loss - clean's*: the form's own value at the end "
         "minus that of the clean clip; below 0 something other than the clean motion was found. The last three forms know the "
@@ -191,21 +191,22 @@ def write_report(rows: Sequence[Row], folder: Path, command: str, seed: int) -> 
         f"Each cell: jerk off, path / clean. Aims, to be reached in all six: {LEAST_JERK_OFF:.0%} of the jerk off; path within "
         f"{PATH_BAND:.0%} of the clean clip's; no clip ends more than {BELOW} below the clean clip's own loss.", "",
         *aims_table(rows),
+        f"## A stronger proximity: {STRONGER}", "", *source_table(rows, "stronger"),
         "## Other starts, and the clean clip itself", "",
-        "Reversed and bent clips, two of each motion. The clean clip is held by the proximity of its jittered copy, with the same "
-        "G: what a form does to a clip that has nothing wrong (moved: distance over D).", "", *other_table(rows),
+        "Reversed and bent clips, two of each motion. The clean clip is held by the proximity of its jittered copy, with the "
+        "same G: what a form does to a clip that has nothing wrong (moved: distance over D).", "", *other_table(rows),
         "## Painting", "",
-        "A coherent texture (10 % contrast, another motion) over the jittered clip, plus and minus. *Change*: what it does to the "
-        "value. *Slope*: what the form's gradient says about more of it (share of its norm); below 0, descent paints.", "",
+        "A coherent texture (10 % contrast, another motion) over the jittered clip, plus and minus. *Change*: what it does to "
+        "the value. *Slope*: what the form's gradient says about more of it (share of its norm); below 0, descent paints.", "",
         *paint_table(rows),
         "## Real clips", "",
         f"16 frames reduced to 64 pixels, one window of each clip: {real}.", "", *source_table(rows, "real"),
         "## Latents of the embedded model", "",
-        "The same descent on latents, the loss on decoded pixels (learning rate 0.06, nothing clamped); clean is the decoded clean "
-        "latent.", "", *source_table(rows, "latent"),
+        "The same descent on latents, the loss on decoded pixels (learning rate 0.06, nothing clamped); clean is the decoded "
+        "clean latent.", "", *source_table(rows, "latent"),
         "## Predicted clean clips", "",
-        "Clips of the embedded model's world (spread 0.25, eight kinds of motion in turn) are noised to sigma, and x0-hat is read "
-        "back. *Error energy*: whitened energy, as the calibrated loss sees it, of x0-hat - x0 over that of x0.", "",
+        "Clips of the embedded model's world (spread 0.25, eight kinds of motion in turn) are noised to sigma, and x0-hat is "
+        "read back. *Error energy*: whitened energy, as the calibrated loss sees it, of x0-hat - x0 over that of x0.", "",
         *prediction_tables(rows),
     ]  # fmt: skip
     text = "\n".join(lines)

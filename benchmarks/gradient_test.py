@@ -27,6 +27,8 @@ from torch.nn import functional
 from benchmarks.descent import (
     FORMS,
     MOTIONS,
+    PROXIMITY,
+    STRONGER,
     Case,
     descend,
     deviation,
@@ -111,6 +113,7 @@ def jobs(options: argparse.Namespace) -> dict[str, Callable[[], list[Row]]]:
     for form in names if options.quick else KEY:
         if not options.quick:
             for start in ("jitter", "stutter"):
+                wanted[f"stronger {start} {form}"] = lambda f=form, s=start: pixel_rows(synthetic, f, s, "stronger", STRONGER)
                 wanted[f"real {start} {form}"] = lambda f=form, s=start: pixel_rows(real_cases(options.clips), f, s, "real")
         wanted[f"latent {form}"] = lambda f=form: latent_rows(world, f, 1 if options.quick else 2)
     for sigma in (0.2, 0.4, 0.6, 0.8)[:: 3 if options.quick else 1]:
@@ -136,7 +139,7 @@ def broken(case: Case, start: str, index: int) -> Tensor:
     return clean.clone() if start == "clean" else corrupt(clean, start, 1.0, seed=SEEDS + index)
 
 
-def pixel_rows(items: list[tuple[str, str, Case]], form: str, start: str, source: str) -> list[Row]:
+def pixel_rows(items: list[tuple[str, str, Case]], form: str, start: str, source: str, proximity: float = PROXIMITY) -> list[Row]:
     """Descend on the pixels of all clips (those of one size as a batch); a row per clip."""
     rows: list[Row] = []
     groups: dict[tuple[int, ...], list[int]] = {}
@@ -148,7 +151,7 @@ def pixel_rows(items: list[tuple[str, str, Case]], form: str, start: str, source
         loss = forms(clean)[form]
         # a clean clip is held with the forces that act on its jittered copy
         away = begin if start != "clean" else torch.cat([broken(items[i][2], "jitter", i) for i in indices])
-        end = descend(loss, begin, norm(away - clean), norm(gradient(loss, away)))
+        end = descend(loss, begin, norm(away - clean), norm(gradient(loss, away)), proximity=proximity)
         for place, i in enumerate(indices):
             name, motion, case = items[i]
             part = slice(place, place + 1)
