@@ -172,16 +172,16 @@ def write_report(rows: Sequence[Row], folder: Path, command: str, seed: int) -> 
         "clean clip is known, so the answer can be measured.", "",
         f"Protocol, the same for every form: Adam, {STEPS} steps, learning rate {RATE} falling along a cosine, on "
         f"`L(x) / G + {PROXIMITY} |x - start|^2 / (2 D)`, pixels clamped to [0, 1]. G is the norm of the form's gradient at the "
-        "start and D the distance from start to clean, so all forms pull equally hard at first, and the proximity pulls back "
-        f"with {PROXIMITY} of that at the clean clip's distance. {PROXIMITY} (of 0.1, 0.25, 0.5 and 1), the steps and the anchored "
-        f"loss were chosen on seeds 0 and 1. Clips: 16x48x48, {count // 3} each of translation, rotation and zoom, seeds {seed} to "
-        f"{seed + count // 3 - 1}, half shapes before a still texture, half textures. Starts: the corruptions of "
+        "start and D the distance from start to clean, so all forms pull equally hard at first, and the proximity pulls "
+        f"back with {PROXIMITY} of that at the clean clip's distance. {PROXIMITY} (of 0.1, 0.25, 0.5 and 1), the steps and the "
+        f"anchored loss were chosen on seeds 0 and 1. Clips: 16x48x48, {count // 3} each of translation, rotation and zoom, "
+        f"seeds {seed} to {seed + count // 3 - 1}, half shapes before a still texture, half textures. Starts: the corruptions of "
         "`phys_pipeline.media.corrupt` at full strength.", "",
         "Brackets: 95 % bootstrap intervals over clips. *Jerk off*: share of the tracked mean jerk that is gone, jerk being the "
         "change between neighbouring steps of (x, y, angle, log size), the last two times a radius, in pixels. Shapes are "
-        "tracked by colour; other clips by registering each frame to the clean frame of its time. *Path*: summed length of the steps. "
-        "*Distance left*: RMSE to the clean clip over that of the start. *Sharpness*, *dynamic degree*: energy of neighbouring "
-        "pixels' differences, and of the moving part, over the clean clip's. *Loss - clean's*: the form's own value at the end "
+        "tracked by colour; other clips by registering each frame to the clean frame of its time. *Path*: summed length of the "
+        "steps. *Distance left*: RMSE to the clean clip over that of the start. *Sharpness*, *dynamic degree*: energy of "
+        "neighbouring pixels' differences, and of the moving part, over the clean clip's. *Loss - clean's*: the form's own value at the end "
         "minus that of the clean clip; below 0 something other than the clean motion was found. The last three forms know the "
         "clean clip. *Squared error* is the plain peer: the squared error to the clean clip.", "",
         "## Jittered starts", "", *main_table(rows, "jitter"),

@@ -21,7 +21,7 @@ _STILL = 0.1  # share of the still part's energy in the denominator: a nearly st
 
 
 class Anchor(NamedTuple):
-    """What the reference decides: weights (B, P, t, h, w // 2 + 1) of P blocks' errors; the energy (B,) of which they are a share."""
+    """What the reference decides: weights (B, P, t, h, w // 2 + 1) of P blocks' errors, and the energy (B,) of the reference."""
 
     weight: Tensor
     energy: Tensor
@@ -30,9 +30,9 @@ class Anchor(NamedTuple):
 class AnchoredMotionLoss(nn.Module):
     """Relative squared error of a clip, errors on the reference's motion counted by ``manifold_weight``, all others in full.
 
-    Blocks are the windows and half-overlapping patches of ``config``, each faded so that the squares of their weights sum to one at
-    every sample, borders and ends too. In a block, spatial frequency k of the reference turns by ``phi_k`` per frame: the phase of
-    its cross-spectrum between neighbouring frames (weak frequencies follow the block's displacement d: ``phi_k = -k . d``). The
+    Blocks are the windows and half-overlapping patches of ``config``, each faded so that the squares of their weights sum to one
+    at every sample, borders and ends too. In a block, frequency k of the reference turns by ``phi_k`` per frame: the phase of its
+    cross-spectrum between neighbouring frames (weak frequencies follow the block's displacement d: ``phi_k = -k . d``). The
     manifold is ``omega_t = phi_k``: a plane where the block translates, bent where it turns, zooms or deforms. With
     ``b = exp(-(omega_t - phi_k)^2 / 2 sigma^2)``, modulo one temporal period, sigma = ``config.band_sigma`` temporal bins, and
     ``w = 1 - (1 - manifold_weight) b``::
@@ -133,7 +133,7 @@ def fades(length: int, size: int, starts: tuple[int, ...], device: torch.device,
 
 @constant
 def half_plane(height: int, width: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """omega_y (h,), omega_x (w // 2 + 1,) of a real picture's half spectrum, and how many bins each column stands for (1 or 2)."""
+    """omega_y (h,), omega_x (w // 2 + 1,) of a real picture's half spectrum, and the bins that a column stands for (1 or 2)."""
     omega_y = 2 * math.pi * torch.fft.fftfreq(height, dtype=torch.float64)
     omega_x = 2 * math.pi * torch.fft.rfftfreq(width, dtype=torch.float64)
     twice = torch.full_like(omega_x, 2.0)
