@@ -181,9 +181,9 @@ def write_report(rows: Sequence[Row], folder: Path, command: str, seed: int) -> 
         "change between neighbouring steps of (x, y, angle, log size), the last two times a radius, in pixels. Shapes are "
         "tracked by colour; other clips by registering each frame to the clean frame of its time. *Path*: summed length of the "
         "steps. *Distance left*: RMSE to the clean clip over that of the start. *Sharpness*, *dynamic degree*: energy of "
-        "neighbouring pixels' differences, and of the moving part, over the clean clip's. *Loss - clean's*: the form's own value at "
-        "the end minus that of the clean clip; below 0 something other than the clean motion was found. The last three forms know the "
-        "clean clip. *Squared error* is the plain peer: the squared error to the clean clip.", "",
+        "neighbouring pixels' differences, and of the moving part, over the clean clip's. *Loss - clean's*: the form's own value "
+        "at the end minus that of the clean clip; below 0 something other than the clean motion was found. The last three forms "
+        "know the clean clip. *Squared error* is the plain peer: the squared error to the clean clip.", "",
         "## Jittered starts", "", *main_table(rows, "jitter"),
         "## Stuttered starts", "",
         "A stuttered clip keeps its frames, so its path is right at the start.", "", *main_table(rows, "stutter"),

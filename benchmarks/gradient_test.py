@@ -41,7 +41,7 @@ from benchmarks.descent import (
 from benchmarks.gradient_report import write_report
 from benchmarks.pairs import real_clips
 from benchmarks.prediction import World, predictions
-from benchmarks.scores import code_digest
+from benchmarks.scores import code_digest, function_digest
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.media import corrupt
 from phys_pipeline.media.synthetic import textured_clip
@@ -50,6 +50,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SEEDS = 100  # first seed of the reported clips; the proximity, the steps and the anchored loss were chosen on seeds 0 and 1
 REAL_SIDE = 64  # shorter side of real windows, pixels
 KEY = ("paper", "absolute", "excess", "anchored", "squared error")  # the forms of the smaller parts
+HELD = (*KEY, "absolute, full gradient", "translation")  # those that start from reversed, bent and clean clips too
 
 Row = dict[str, Any]
 
@@ -76,9 +77,10 @@ class Store:
     def __init__(self, folder: Path, quick: bool) -> None:
         self.folder = folder
         here = Path(__file__).parent
-        sources = [here / "descent.py", here / "prediction.py", here / "gradient_test.py"]
-        sources += sorted((ROOT / "phys_pipeline" / "spectral").glob("*.py"))
-        self.version = "-".join([code_digest(path)[:4] for path in sources] + ["quick"] * quick)
+        sources = [here / "descent.py", here / "prediction.py", *sorted((ROOT / "phys_pipeline" / "spectral").glob("*.py"))]
+        digests = [code_digest(path) for path in sources]
+        digests += [function_digest(Path(__file__), name) for name in ("pixel_rows", "paint_rows", "latent_rows", "real_cases")]
+        self.version = "-".join([digest[:4] for digest in digests] + ["quick"] * quick)
 
     def run(self, wanted: dict[str, Callable[[], list[Row]]]) -> list[Row]:
         rows: list[Row] = []
@@ -106,7 +108,7 @@ def jobs(options: argparse.Namespace) -> dict[str, Callable[[], list[Row]]]:
     few = [item for item in synthetic if int(item[0].split()[1]) < SEEDS + 2]
     for form in names:
         for start, items in (("jitter", synthetic), ("stutter", synthetic), ("reverse", few), ("rubber", few), ("clean", few)):
-            if not options.quick or start in ("jitter", "clean"):
+            if (start in ("jitter", "clean")) if options.quick else (start in ("jitter", "stutter") or form in HELD):
                 wanted[f"{start} {form}"] = lambda f=form, s=start, i=items: pixel_rows(i, f, s, "synthetic")
         wanted[f"paint {form}"] = lambda f=form: paint_rows(few, f)
     world = World()
