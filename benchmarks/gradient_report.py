@@ -89,10 +89,9 @@ def aims_table(rows: Sequence[Row]) -> list[str]:
         for motion in MOTIONS:
             for start in HARD:
                 part = picked(rows, source="synthetic", start=start, form=form, motion=motion)
-                if part:
-                    cells.append(f"{average(part, jerk_off):.2f}, {average(part, path):.2f}")
-                    reached &= np.array(meets(part))
-        if cells:
+                cells.append(f"{average(part, jerk_off):.2f}, {average(part, path):.2f}" if part else "")
+                reached &= np.array(meets(part)) if part else True
+        if any(cells):
             lines.append([form, *cells, *("yes" if aim else "no" for aim in reached)])
     head = [f"{motion}, {start}" for motion in MOTIONS for start in HARD]
     return table(["form", *head, "jerk", "path", "loss"], lines)
@@ -193,8 +192,9 @@ def write_report(rows: Sequence[Row], folder: Path, command: str, seed: int) -> 
         *aims_table(rows),
         f"## A stronger proximity: {STRONGER}", "", *source_table(rows, "stronger"),
         "## Other starts, and the clean clip itself", "",
-        "Reversed and bent clips, two of each motion. The clean clip is held by the proximity of its jittered copy, with the "
-        "same G: what a form does to a clip that has nothing wrong (moved: distance over D).", "", *other_table(rows),
+        "Reversed and bent clips, two of each motion (a reversed clip has jerk in one frame only, so little to take off). "
+        "The clean clip is held by the proximity of its jittered copy, with the same G: what a form does to a clip that "
+        "has nothing wrong (moved: distance over D).", "", *other_table(rows),
         "## Painting", "",
         "A coherent texture (10 % contrast, another motion) over the jittered clip, plus and minus. *Change*: what it does to "
         "the value. *Slope*: what the form's gradient says about more of it (share of its norm); below 0, descent paints.", "",
