@@ -127,6 +127,18 @@ def source_table(rows: Sequence[Row], source: str) -> list[str]:
     return table(head, lines)
 
 
+def paired_line(rows: Sequence[Row], source: str) -> str:
+    """Jerk off under the anchored form minus that under the squared error, on the same clips."""
+    parts = []
+    for start in HARD:
+        ours, theirs = (picked(rows, source=source, start=start, form=form) for form in ("anchored", "squared error"))
+        peer = {row["clip"]: row for row in theirs}
+        both = [{"clip": row["clip"], "gain": jerk_off(row) - jerk_off(peer[row["clip"]])} for row in ours if row["clip"] in peer]
+        if both:
+            parts.append(f"{start} {mean(both, lambda r: r['gain'], 3)}")
+    return f"Jerk off, anchored minus squared error, paired: {'; '.join(parts) or 'not run'}."
+
+
 def paint_table(rows: Sequence[Row]) -> list[str]:
     lines = []
     for form in FORMS:
@@ -186,11 +198,12 @@ def write_report(rows: Sequence[Row], folder: Path, command: str, seed: int) -> 
         "## Jittered starts", "", *main_table(rows, "jitter"),
         "## Stuttered starts", "",
         "A stuttered clip keeps its frames, so its path is right at the start.", "", *main_table(rows, "stutter"),
+        paired_line(rows, "synthetic"), "",
         "## By motion", "",
         f"Each cell: jerk off, path / clean. Aims, to be reached in all six: {LEAST_JERK_OFF:.0%} of the jerk off; path within "
         f"{PATH_BAND:.0%} of the clean clip's; no clip ends more than {BELOW} below the clean clip's own loss.", "",
         *aims_table(rows),
-        f"## A stronger proximity: {STRONGER}", "", *source_table(rows, "stronger"),
+        f"## A stronger proximity: {STRONGER}", "", *source_table(rows, "stronger"), paired_line(rows, "stronger"), "",
         "## Other starts, and the clean clip itself", "",
         "Reversed and bent clips, two of each motion (a reversed clip has jerk in one frame only, so little to take off). "
         "The clean clip is held by the proximity of its jittered copy, with the same G: what a form does to a clip that "
