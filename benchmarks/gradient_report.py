@@ -45,6 +45,14 @@ def mean(rows: Sequence[Row], value: Callable[[Row], float], digits: int = 2) ->
     return f"{middle:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
+def median(rows: Sequence[Row], value: Callable[[Row], float]) -> str:
+    """Median and its bootstrap interval as text."""
+    values = np.array([value(row) for row in rows])
+    drawn = np.random.default_rng(0).integers(len(values), size=(4000, len(values)))
+    low, high = np.percentile(np.median(values[drawn], axis=1), [2.5, 97.5])
+    return f"{np.median(values):.2f} [{low:.2f}, {high:.2f}]"
+
+
 def average(rows: Sequence[Row], value: Callable[[Row], float]) -> float:
     return float(np.mean([value(row) for row in rows]))
 
@@ -113,15 +121,15 @@ def other_table(rows: Sequence[Row]) -> list[str]:
     return table(["form", *head, "clean: moved / D", "sharpness", "dynamic degree", "path / clean"], lines)
 
 
-def source_table(rows: Sequence[Row], source: str) -> list[str]:
+def source_table(rows: Sequence[Row], source: str, middle: Callable[..., str] = mean) -> list[str]:
     lines = []
     for form in FORMS:
         for start in HARD:
             part = picked(rows, source=source, start=start, form=form)
             if part:
                 lines.append([
-                    form, start, str(len(part)), mean(part, jerk_off), mean(part, path), mean(part, distance),
-                    mean(part, lambda r: r["after"]["sharpness"]), mean(part, lambda r: r["after"]["dynamic"]), mean(part, gap),
+                    form, start, str(len(part)), middle(part, jerk_off), middle(part, path), middle(part, distance),
+                    middle(part, lambda r: r["after"]["sharpness"]), middle(part, lambda r: r["after"]["dynamic"]), middle(part, gap),
                 ])  # fmt: skip
     head = ["form", "start", "n", "jerk off", "path / clean", "distance left", "sharpness", "dynamic degree", "loss - clean's"]
     return table(head, lines)
@@ -213,7 +221,8 @@ def write_report(rows: Sequence[Row], folder: Path, command: str, seed: int) -> 
         "the value. *Slope*: what the form's gradient says about more of it (share of its norm); below 0, descent paints.", "",
         *paint_table(rows),
         "## Real clips", "",
-        f"16 frames reduced to 64 pixels, one window of each clip: {real}.", "", *source_table(rows, "real"),
+        f"16 frames reduced to 64 pixels, one window of each clip: {real}. Medians: some clips hardly move, and their ratios have no "
+        "bound.", "", *source_table(rows, "real", median),
         "## Latents of the embedded model", "",
         "The same descent on latents, the loss on decoded pixels (learning rate 0.06, nothing clamped); clean is the decoded "
         "clean latent.", "", *source_table(rows, "latent"),
