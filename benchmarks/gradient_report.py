@@ -129,7 +129,8 @@ def source_table(rows: Sequence[Row], source: str, middle: Callable[..., str] = 
             if part:
                 lines.append([
                     form, start, str(len(part)), middle(part, jerk_off), middle(part, path), middle(part, distance),
-                    middle(part, lambda r: r["after"]["sharpness"]), middle(part, lambda r: r["after"]["dynamic"]), middle(part, gap),
+                    middle(part, lambda r: r["after"]["sharpness"]),
+                    middle(part, lambda r: r["after"]["dynamic"]), middle(part, gap),
                 ])  # fmt: skip
     head = ["form", "start", "n", "jerk off", "path / clean", "distance left", "sharpness", "dynamic degree", "loss - clean's"]
     return table(head, lines)
@@ -221,8 +222,8 @@ def write_report(rows: Sequence[Row], folder: Path, command: str, seed: int) -> 
         "the value. *Slope*: what the form's gradient says about more of it (share of its norm); below 0, descent paints.", "",
         *paint_table(rows),
         "## Real clips", "",
-        f"16 frames reduced to 64 pixels, one window of each clip: {real}. Medians: some clips hardly move, and their ratios have no "
-        "bound.", "", *source_table(rows, "real", median),
+        f"16 frames reduced to 64 pixels, one window of each clip: {real}. Medians: some clips hardly move: their ratios "
+        "have no bound.", "", *source_table(rows, "real", median),
         "## Latents of the embedded model", "",
         "The same descent on latents, the loss on decoded pixels (learning rate 0.06, nothing clamped); clean is the decoded "
         "clean latent.", "", *source_table(rows, "latent"),
