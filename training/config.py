@@ -19,7 +19,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "missing_captions": ("error", "skip"),
     "repeated_frames": ("skip", "allow"),
     "motion_space": ("latent", "pixel"),
-    "motion_form": ("absolute", "excess"),
+    "motion_form": ("absolute", "excess", "anchored"),
     "motion_preset": ("calibrated", "paper"),
     "sigma_law": ("stratified", "logit_normal", "uniform"),
     "precision": ("bf16", "fp16", "fp32"),
@@ -66,7 +66,7 @@ class TrainConfig:
     # motion loss on the predicted clean clip
     motion_weight: float = 0.1  # 0 trains with the denoising loss alone
     motion_space: str = "pixel"  # pixel (through the frozen VAE decoder, with gradients) | latent
-    motion_form: str = "excess"  # absolute | excess (only what exceeds the clean clip's own loss)
+    motion_form: str = "excess"  # absolute | excess (beyond the clean clip's own loss) | anchored (error off its motion)
     motion_preset: str = "calibrated"  # calibrated | paper
     motion_overrides: dict[str, Any] = field(default_factory=dict)  # fields of SpectralConfig, e.g. motion_overrides.patches=2
     sigma_max: float = 0.7  # the motion loss fades out smoothly towards this noise level

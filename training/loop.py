@@ -30,7 +30,7 @@ from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import LoadedModel, VideoFamily, get_family
 from phys_pipeline.families.sources import description
 from phys_pipeline.noise_path import NoisePath
-from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
+from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
 from training.cache import CachedDataset, prepare_dataset
 from training.checkpoint import (
     ADAPTER_FILE,
@@ -221,8 +221,9 @@ class Trainer:
                 f"motion_space=latent leaves {latent_frames - drop_first} of {self.config.frames} frames, too few for motion: "
                 "use more frames, motion_space=pixel or motion_weight=0"
             )
+        anchored = self.config.motion_form == "anchored"
         return MotionTerm(
-            SpectralMotionLoss(spectral),
+            AnchoredMotionLoss(spectral) if anchored else SpectralMotionLoss(spectral),
             self.config.sigma_max,
             decode=decode,
             excess=self.config.motion_form == "excess",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.noise_path import NoisePath, fraction_below
-from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
+from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
 from training.config import TrainConfig
 
 _LEAST_WEIGHT = 1e-3  # below this a sample's motion term isn't worth its decoding
@@ -60,7 +60,7 @@ class MotionTerm:
     """Spectral motion loss on x0-hat, faded out towards `sigma_max`. Always float32, never under autocast.
 
     Args:
-        loss: called with (K, C, T, H, W) and reduction "none".
+        loss: called with (K, C, T, H, W) and reduction "none"; an anchored loss also gets the clean clip.
         sigma_max: the weight is 0 from here on.
         decode: latents -> pixels in [0, 1], differentiable; None scores the latents themselves.
         excess: count only what exceeds the loss of the clean clip.
@@ -69,7 +69,7 @@ class MotionTerm:
 
     def __init__(
         self,
-        loss: SpectralMotionLoss,
+        loss: SpectralMotionLoss | AnchoredMotionLoss,
         sigma_max: float,
         *,
         decode: Callable[[Tensor], Tensor] | None = None,
@@ -96,17 +96,23 @@ class MotionTerm:
                 break
             video = self._video(x0_hat[rows])
             with torch.no_grad():
-                reference = self._video(x0[rows]) if self.excess else None
+                reference = self._video(x0[rows]) if self.excess or isinstance(self.loss, AnchoredMotionLoss) else None
             usable = torch.isfinite(video.detach()).flatten(1).all(dim=1)
             if reference is not None:
                 usable &= torch.isfinite(reference).flatten(1).all(dim=1)
             if usable.all():
-                values = self.loss(video, reduction="none", reference=reference).loss
+                values = self._loss(video, reference)
                 usable = torch.isfinite(values.detach())
                 if usable.all():
                     return (weight[rows] * values).sum() / len(weight), values.detach(), rows
             rows = rows[usable]
         return x0_hat.new_zeros(()), x0_hat.new_zeros(0), rows[:0]
+
+    def _loss(self, video: Tensor, reference: Tensor | None) -> Tensor:  # (K, C, T, H, W) twice
+        if isinstance(self.loss, AnchoredMotionLoss):
+            assert reference is not None
+            return self.loss(video, reference, "none")
+        return self.loss(video, "none", reference).loss
 
     def _video(self, latents: Tensor) -> Tensor:  # (K, C, T, H, W)
         if self.decode is not None:

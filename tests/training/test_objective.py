@@ -6,7 +6,7 @@ from torch import nn
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.noise_path import RectifiedFlow
-from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
+from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
 from training.config import TrainConfig
 from training.objective import (
     MotionTerm,
@@ -113,6 +113,17 @@ def test_jittered_prediction_costs_more_than_a_coherent_one():
     term = MotionTerm(LOSS, 0.7, excess=True)
     clean = moving(frames=12)
     assert term(moving(frames=12, jitter=2.0), clean, sigma).loss > term(clean, clean, sigma).loss + 0.01
+
+
+def test_anchored_form_is_zero_at_the_clean_clip_and_points_to_it():
+    x0, sigma = moving(frames=12), torch.tensor([0.1, 0.2])
+    term = MotionTerm(AnchoredMotionLoss(), 0.7, decode=lambda latents: 2 * latents)
+    assert term(x0, x0, sigma).loss == 0
+    hat = moving(frames=12, jitter=1.0, seed=3).requires_grad_()
+    result = term(hat, x0, sigma)
+    assert torch.equal(result.values, AnchoredMotionLoss()(2 * hat.detach(), 2 * x0, "none"))
+    result.loss.backward()
+    assert (hat.grad * (x0 - hat.detach())).sum() < 0
 
 
 def test_gradient_reaches_the_prediction_through_the_decoder():
