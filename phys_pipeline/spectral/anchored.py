@@ -86,7 +86,7 @@ class AnchoredMotionLoss(nn.Module):
         spectrum = torch.fft.rfft2(blocks.flatten(0, 1))  # (N, C, t, Ky, Kx)
         cross = (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).sum(dim=(1, 2))  # (N, Ky, Kx)
         whitening = (omega_y[:, None] ** 2 + omega_x**2) * twice
-        shift = correlation_velocity(spectrum, whitening, (height, width), (omega_y, omega_x))  # (N, 2)
+        shift = correlation_velocity(cross * whitening, (height, width), (omega_y, omega_x))  # (N, 2)
         plane = -(shift[:, 0, None, None] * omega_x + shift[:, 1, None, None] * omega_y[:, None])
         prior = _PRIOR * cross.abs().mean(dim=(1, 2), keepdim=True)
         turn = torch.angle(cross + prior * torch.exp(1j * plane)) * frames / (2 * math.pi)  # temporal bins per frame

@@ -41,6 +41,27 @@ def patch_starts(length: int, patches: int) -> tuple[int, list[int]]:
     return side, starts
 
 
+def cut(video: Tensor, window: int, stride: int, patches: int) -> tuple[Tensor, list[int]]:
+    """Cut into space-time blocks.
+
+    Args:
+        video: (B, C, T, H, W).
+
+    Returns:
+        blocks (B, windows, patches^2, C, t, h, w) and the first frame of each window.
+    """
+    # video: (B, C, T, H, W)
+    starts = window_starts(video.shape[2], window, stride)
+    length = min(window, video.shape[2])
+    height, tops = patch_starts(video.shape[3], patches)
+    width, lefts = patch_starts(video.shape[4], patches)
+    rows = []
+    for start in starts:
+        frames = video[:, :, start : start + length]
+        rows.append(torch.stack([frames[..., y : y + height, x : x + width] for y in tops for x in lefts], dim=1))
+    return torch.stack(rows, dim=1), starts
+
+
 def constant(build: Callable[..., Any]) -> Callable[..., Any]:
     """Cache a function that makes constant tensors.
 

@@ -28,6 +28,15 @@ def test_patches_cover_the_frame_symmetrically(length, patches):
     assert all(later - earlier <= side for earlier, later in itertools.pairwise(starts))
 
 
+def test_cut_places_every_block():
+    video = torch.arange(2 * 1 * 20 * 16 * 18, dtype=torch.float64).reshape(2, 1, 20, 16, 18)
+    blocks, starts = lattice.cut(video, 16, 8, 2)
+    height, tops = lattice.patch_starts(16, 2)
+    width, lefts = lattice.patch_starts(18, 2)
+    assert blocks.shape == (2, 2, 4, 1, 16, height, width) and starts == [0, 4]
+    assert torch.equal(blocks[1, 1, 2], video[1, :, 4:20, tops[1] : tops[1] + height, lefts[0] : lefts[0] + width])
+
+
 def test_kept_bins_follow_the_written_rule():
     assert lattice.kept_bins(64, 0.3) == list(range(-9, 10))
     assert lattice.kept_bins(4, 0.3) == [-1, 0, 1]
