@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `benchmarks` is found
+
 from benchmarks.descent import (
     FORMS,
     MOTIONS,
