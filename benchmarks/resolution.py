@@ -33,7 +33,7 @@ def label(limit: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clips", type=Path, default=SAMPLES, help="folder of real clips")
-    parser.add_argument("--windows", type=int, default=1, help="windows of a clip, at most")
+    parser.add_argument("--windows", type=int, default=3, help="windows of a clip, at most")
     parser.add_argument("--sides", type=int, nargs="+", default=list(SIDES))
     parser.add_argument("--processes", type=int, default=2, help="each with one thread")
     parser.add_argument("--scores", type=Path, default=ROOT / "out" / "benchmarks" / "resolution.jsonl", help="raw scores")

@@ -5,7 +5,7 @@ from benchmarks.discrimination import SAMPLES
 
 
 def test_page_has_a_row_for_every_size_and_limit(tmp_path):
-    arguments = ["--clips", str(SAMPLES), "--sides", "48", "64", "--processes", "0"]
+    arguments = ["--clips", str(SAMPLES), "--sides", "48", "64", "--processes", "0", "--windows", "1"]
     resolution.main([*arguments, "--scores", str(tmp_path / "scores.jsonl"), "--report", str(tmp_path / "page.md")])
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith(("| 48 ", "| 64 "))]
