@@ -24,7 +24,7 @@ Pictures = Callable[[np.ndarray, tuple[int, int]], Iterator[np.ndarray]]
 
 LEAST_FRAMES = 3  # with two frames every motion is coherent
 LEAST_SIDE = 8  # pixels
-_AHEAD = 32  # reduced pictures that wait while a window is scored
+_AHEAD = 64  # pictures decoded beforehand, while windows are scored; small ones, so that this costs a few megabytes
 
 Preset = Literal["calibrated", "paper"]
 
@@ -94,6 +94,7 @@ def _report(pictures: Pictures, clip: Video | VideoStream, size: tuple[int, int]
     """
     from phys_pipeline.spectral import SpectralConfig
     from phys_pipeline.spectral.report import MotionAnalyser, analysis_size
+    from phys_pipeline.spectral.threads import one_torch_thread
 
     presets = {"calibrated": SpectralConfig.calibrated, "paper": SpectralConfig.paper}
     if preset not in presets:
@@ -104,14 +105,15 @@ def _report(pictures: Pictures, clip: Video | VideoStream, size: tuple[int, int]
     reduced = analysis_size(clip.height, clip.width)
     check_video_bytes(min(len(shown), config.window + config.stride), *reduced, clip.source or "the video")
     some: list[np.ndarray] = []
-    for picture in made_ahead(pictures(shown[:: analyser.step], reduced), _AHEAD):
-        some.append(picture)
-        if len(some) == config.stride:
+    with one_torch_thread():  # the decoder has the other cores
+        for picture in made_ahead(pictures(shown[:: analyser.step], reduced), _AHEAD):
+            some.append(picture)
+            if len(some) == config.stride:
+                analyser.push(_planes(some))
+                some = []
+        if some:
             analyser.push(_planes(some))
-            some = []
-    if some:
-        analyser.push(_planes(some))
-    return analyser.finish()
+        return analyser.finish()
 
 
 def _planes(pictures: list[np.ndarray]) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ _STATIC_PERCENT = 1.0  # % of the width per second: slower motion is called stat
 _STATIC_DYNAMIC_DEGREE = 0.1  # below it, motion that no similarity explains (water, signing hands) does not make a clip moving
 _COMPONENTS = ("translation", "rotation", "scaling")
 _TERMS = ("pace", "coherence")
-_BATCH = 2  # windows scored at once: more do not fit a processor's cache
+_BATCH = 2  # windows scored at once: one alone takes nearly twice as long, more gain little and come late
 _CHUNK = 32  # frames of a whole clip reduced at once
 
 
@@ -146,7 +145,7 @@ class _Window(NamedTuple):
 
 
 class MotionAnalyser:
-    """Scores a clip whose frames arrive one after another; only the frames of the windows being filled are kept.
+    """Scores a clip whose frames arrive one after another; only the frames of the few windows being filled are kept.
 
     Args:
         frames: frames of the whole clip, known beforehand.
@@ -176,9 +175,8 @@ class MotionAnalyser:
         self._first = 0
         self._windows: list[_Window] = []
 
-    @torch.no_grad()
     def push(self, frames: Tensor) -> None:
-        """Take the next analysed frames (C, n, H, W), floating point in [0, 1], of any n; windows are scored as they fill.
+        """Take the next analysed frames (C, n, H, W), floating point in [0, 1], of any n; windows are scored in pairs.
 
         Raises ``ValueError`` for NaN, integer pixels, another size or channel count than before, or more frames than announced.
         """
@@ -187,24 +185,34 @@ class MotionAnalyser:
             raise ValueError(f"expected frames of shape (C, n, H, W) with no empty axis, got {tuple(frames.shape)}")
         if not frames.is_floating_point():
             raise ValueError(f"expected floating-point pixels in [0, 1], got {frames.dtype}: divide by 255")
-        small = _reduce(frames.float())
-        held = small if self._held is None else torch.cat([self._held, small], dim=1)
+        small = _reduce(frames.detach().float())
+        held = small.clone() if self._held is None else torch.cat([self._held, small], dim=1)
         end = self._first + held.shape[1]
         if end > self._expected:
             raise ValueError(f"{end} frames were given, but {self._expected} announced ({self._frames} with step {self.step})")
+        self._held = held
         done = len(self._windows)
-        full = [start - self._first for start in self._starts[done:] if start + self._length <= end]
-        for index in range(0, len(full), _BATCH):
-            self._score(torch.stack([held[:, start : start + self._length] for start in full[index : index + _BATCH]]))
-        done += len(full)
-        following = self._starts[done] if done < len(self._starts) else end
-        self._held = held[:, following - self._first :].clone()  # a view would keep what is done with
+        full = sum(start + self._length <= end for start in self._starts[done:])
+        if full >= _BATCH:
+            self._score_next(full - full % _BATCH)
+
+    def _score_next(self, count: int) -> None:
+        """Score the next ``count`` windows, whose frames are held, and let go of what no other needs."""
+        assert self._held is not None
+        done = len(self._windows)
+        places = [start - self._first for start in self._starts[done : done + count]]
+        for index in range(0, count, _BATCH):
+            self._score(torch.stack([self._held[:, start : start + self._length] for start in places[index : index + _BATCH]]))
+        done += count
+        following = self._starts[done] if done < len(self._starts) else self._first + self._held.shape[1]
+        self._held = self._held[:, following - self._first :].clone()  # a view would keep what is done with
         self._first = following
 
+    @torch.no_grad()
     def _score(self, clips: Tensor) -> None:
         """Losses and motion of full windows (N, C, T, h, w)."""
-        with one_torch_thread(), ThreadPoolExecutor(max_workers=1) as thread:
-            motions = thread.map(estimate_similarity, clips)  # beside the losses
+        with one_torch_thread():  # decoding has the other cores
+            motions = [estimate_similarity(clip) for clip in clips]
             output = self._loss(clips, reduction="none")
         values = {
             name: output.windows[name][:, 0].tolist() for name in ("losses", "weights", "composite", "dynamic_degree", *_TERMS)
@@ -241,9 +249,11 @@ class MotionAnalyser:
 
         Raises ``ValueError`` if fewer frames were given than announced.
         """
-        if len(self._windows) < len(self._starts):
-            given = self._first + (self._held.shape[1] if self._held is not None else 0)
+        given = self._first + (self._held.shape[1] if self._held is not None else 0)
+        if given < self._expected:
             raise ValueError(f"{given} frames were given, but {self._expected} announced ({self._frames} with step {self.step})")
+        if len(self._windows) < len(self._starts):
+            self._score_next(len(self._starts) - len(self._windows))
         timeline = [window.report for window in self._windows]
         trust = [entry.confidence + 1e-6 for entry in timeline]
         total = sum(trust)
