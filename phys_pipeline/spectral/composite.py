@@ -41,7 +41,10 @@ class MotionLossOutput:
 
 
 class BlockResult(NamedTuple):
-    """Per-block values: (B, P, windows) each, but ``losses`` and ``weights`` have 3 and ``velocity`` 2 more at the end."""
+    """Per-block values: (B, P, windows) each, but ``losses`` and ``weights`` have 3 and ``velocity`` 2 more at the end.
+
+    Energies are those of the clip times ``scale`` (B,).
+    """
 
     composite: Tensor
     losses: Tensor
@@ -56,6 +59,7 @@ class BlockResult(NamedTuple):
     trend_proxy: Tensor
     moving_energy: Tensor
     total_energy: Tensor
+    scale: Tensor
 
 
 class SpectralMotionLoss(nn.Module):
@@ -128,7 +132,7 @@ class SpectralMotionLoss(nn.Module):
                     "velocity": by_window(result.velocity),
                     "rotation": by_window(result.rotation),
                     "zoom": by_window(result.zoom),
-                    "motion_energy": energy.sum(dim=1),
+                    "motion_energy": energy.sum(dim=1) / result.scale[:, None].square(),
                     "dynamic_degree": dynamic_degree,
                     "ring_concentration": by_window(result.ring_concentration),
                     "flow_proxy": by_window(result.flow_proxy),
@@ -187,9 +191,7 @@ def block_losses(video: Tensor, config: SpectralConfig) -> tuple[BlockResult, li
     spectra = spectra * scale.view(-1, 1, 1, 1, 1, 1)
     energies = block_energies(spectra, tuple(starts), length, lattice, config)
     result = _losses(energies, is_still.flatten(), length, lattice, config)
-    units = scale.square().view(-1, 1, 1)
-    fields = (*(values.unflatten(0, moving.shape) for values in result), moving / units, total / units)
-    return BlockResult._make(fields), starts
+    return BlockResult._make((*(values.unflatten(0, moving.shape) for values in result), moving, total, scale)), starts
 
 
 def _losses(

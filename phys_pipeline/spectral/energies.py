@@ -20,12 +20,13 @@ from .transforms import fade_spectrum, mean_matrix, multiplicity, over_time, win
 class Lattice(NamedTuple):
     """Kept frequencies of a block.
 
-    ``omega_t`` (Kt,), ``omega_y`` (Ky,), ``omega_x`` (Kx,) in radians per sample or frame; ``whitening`` and ``counts``, how
-    often a bin stands for one of the full lattice, (Ky, Kx). ``symmetric``: the half lattice ``kx >= 0`` of a point-symmetric
-    spectrum; otherwise the paper's octant.
+    ``times``: temporal bins; ``omega_t`` (Kt,), ``omega_y`` (Ky,), ``omega_x`` (Kx,) in radians per sample or frame;
+    ``whitening`` and ``counts``, how often a bin stands for one of the full lattice, (Ky, Kx). ``symmetric``: the half lattice
+    ``kx >= 0`` of a point-symmetric spectrum; otherwise the paper's octant.
     """
 
     geometry: PolarGeometry
+    times: tuple[int, ...]
     omega_t: Tensor
     omega_y: Tensor
     omega_x: Tensor
@@ -70,6 +71,7 @@ def spatial_limits(height: int, width: int, config: SpectralConfig) -> tuple[int
     )
 
 
+@constant
 def make_lattice(
     height: int, width: int, frames: int, config: SpectralConfig, device: torch.device, dtype: torch.dtype
 ) -> Lattice:
@@ -78,14 +80,15 @@ def make_lattice(
     limit_y, limit_x = (kept_bins(side, config.keep)[-1] for side in (height, width))
     rows = kept_bins(height, config.keep, one_sided=one_sided)
     columns = kept_bins(width, config.keep, one_sided=True) if one_sided else list(range(limit_x + 1))
-    times = kept_bins(frames, config.keep_time, one_sided=one_sided, exclude_nyquist=not one_sided)
+    times = tuple(kept_bins(frames, config.keep_time, one_sided=one_sided, exclude_nyquist=not one_sided))
     omega_t, omega_y, omega_x = (
         2 * math.pi / samples * torch.tensor(bins, device=device, dtype=dtype)
         for samples, bins in ((frames, times), (height, rows), (width, columns))
     )
     whitening = (omega_y[:, None] ** 2 + omega_x[None, :] ** 2) ** config.whiten
     counts = torch.ones_like(whitening) if one_sided else multiplicity(limit_y, limit_x, device, dtype)
-    return Lattice(PolarGeometry(height, width, limit_y, limit_x), omega_t, omega_y, omega_x, whitening, counts, not one_sided)
+    geometry = PolarGeometry(height, width, limit_y, limit_x)
+    return Lattice(geometry, times, omega_t, omega_y, omega_x, whitening, counts, not one_sided)
 
 
 def block_energies(
@@ -114,8 +117,7 @@ def block_energies(
     signed = (..., slice(down - geometry.limit_y, down + geometry.limit_y + 1), slice(0, geometry.limit_x + 1))
     octant = signed if lattice.symmetric else (..., slice(down, None), slice(0, None))
     plane_spectrum = moving[octant]
-    bins = tuple(round(float(value)) for value in lattice.omega_t * length / (2 * math.pi))
-    times = dft_matrix(length, bins, False, device, real) * hann(length, device, real)  # (Kt, T)
+    times = dft_matrix(length, lattice.times, False, device, real) * hann(length, device, real)  # (Kt, T)
     plane = (times @ plane_spectrum.flatten(-2)).unflatten(-1, plane_spectrum.shape[-2:])  # (B, P, C, W, Kt, Ky, Kx)
     measure = lattice.whitening * lattice.counts
 

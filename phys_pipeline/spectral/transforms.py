@@ -134,7 +134,8 @@ def pixel_energies(
     batch, channels, frames, height, width = video.shape
     rows, columns = (patch_weights(side, patches, fade, video.device, video.dtype) for side in (height, width))
     means = mean_matrix(starts, length, video.device, video.dtype)  # (windows, T)
-    weights = means[0, starts[0] : starts[0] + length].tolist()
+    window = hann(length, torch.device("cpu"), torch.float64)
+    weights = (window / window.sum()).tolist()
     scale = scale.view(-1, 1, 1, 1)
     reference = video[:, :, 0]
 
