@@ -266,6 +266,16 @@ def test_halving_the_speed_does_not_pay():
     assert sum(gains) / len(gains) < 0.02
 
 
+def test_fading_the_motion_out_does_not_pay():
+    """No reward for stillness: a moving part at 30 % of its contrast over the same still picture."""
+    gains = []
+    for seed, motion in itertools.product(range(3), [{"velocity": (1.2, 0.5)}, {"rotation": 0.08}, {"zoom": 0.03}]):
+        full = object_clip("star", "white", centre=(30.0, 30.0), seed=seed, **motion).video[None]  # type: ignore[arg-type]
+        mean = full.mean(dim=2, keepdim=True)
+        gains.append(float(scores(full)[0] - scores(mean + 0.3 * (full - mean))[0]))
+    assert sum(gains) / len(gains) < 0.02
+
+
 def track(video: torch.Tensor) -> tuple[float, float]:
     """Mean jerk (second difference) and path length, in pixels, of the centre of the coloured pixels of (1, 3, T, H, W)."""
     weight = (video.amax(1) - video.amin(1) - 0.3).clamp_min(0)[0]
