@@ -24,7 +24,8 @@ from phys_pipeline.errors import DataError, ModelError
 from phys_pipeline.families import VideoFamily
 from phys_pipeline.families.sources import local_folder
 from training.config import TrainConfig
-from training.data import Clip, SkipClip, Skipped, find_clips, read_windows, reason_table
+from training.data import SkipClip, read_windows
+from training.sources import Clip, Skipped, find_clips, reason_table
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +250,7 @@ def collect(
         samples += [Sample(name, key, w, caption) for w, name in enumerate(names)]
         used.append(clip)
     if not samples:
-        reasons = reason_table(skipped) or "the folder holds no clip"
+        reasons = reason_table(skipped) or "it holds no clip"
         raise DataError(f"no usable clip in {config.data}: {reasons}")
     return CachedDataset(Path(config.cache_dir), samples, text_key("", config, text_identity), used)
 

@@ -1,108 +1,27 @@
-"""From a folder of captioned clips to windows of pixels at one size and one frame rate."""
+"""From a clip on disk to windows of pixels at one size and one frame rate."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from phys_pipeline.errors import DataError, MediaError
+from phys_pipeline.errors import MediaError
 from phys_pipeline.media import Video, VideoInfo, probe, read_video
 from training.config import TrainConfig
+from training.sources import STILL, Clip
 
 log = logging.getLogger(__name__)
 
-STILL_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
-SUFFIXES = (
-    *STILL_SUFFIXES, ".mp4", ".webm", ".mkv", ".mov", ".avi", ".m4v", ".mpg", ".mpeg", ".ts", ".ogv", ".wmv", ".flv",
-    ".gif", ".apng", ".webp", ".avif",
-)  # fmt: skip
 _SAME_RATE = 0.05
-_STILL = "a still picture; pictures train only with frames=1"
 _REPEAT_ADVICE = "lower fps or set repeated_frames=allow"
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A clip on disk with its caption; `name` is the path relative to the data folder."""
-
-    path: Path
-    name: str
-    caption: str
-    digest: str  # sha256 of the file's bytes
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A clip that is not trained on, and why."""
-
-    name: str
-    reason: str
 
 
 class SkipClip(Exception):
     """Raised by `read_windows`: this clip can't be used; the message is the reason."""
-
-
-def find_clips(config: TrainConfig) -> tuple[list[Clip], list[Skipped]]:
-    """List the clips of `config.data` (all sub-folders, sorted by name) with their captions.
-
-    The caption of `walk.mp4` is the text of `walk.txt`. Raises DataError when the folder is missing, or lists every clip
-    that lacks a caption unless `missing_captions: skip`.
-    """
-    root = Path(config.data)
-    if not root.is_dir():
-        raise DataError(f"{root}: no such folder of clips; set data=FOLDER")
-    clips: list[Clip] = []
-    skipped: list[Skipped] = []
-    uncaptioned: list[str] = []
-    for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith(".")):
-        name = path.relative_to(root).as_posix()
-        suffix = path.suffix.lower()
-        if suffix not in SUFFIXES:
-            continue
-        if suffix in STILL_SUFFIXES and config.frames != 1:  # thumbnails beside the clips need no caption
-            skipped.append(Skipped(name, _STILL))
-            continue
-        caption = read_caption(path.with_suffix(".txt"))
-        if not caption:
-            uncaptioned.append(name)
-            continue
-        clips.append(Clip(path, name, caption, file_digest(path)))
-    if uncaptioned and config.missing_captions == "error":
-        files = ", ".join(f"{name} (write {Path(name).with_suffix('.txt')})" for name in uncaptioned)
-        raise DataError(
-            f"{len(uncaptioned)} clip(s) in {root} lack a caption: {files}; one line that says what is seen and how it moves, "
-            "or set missing_captions=skip"
-        )
-    skipped += [Skipped(name, f"no caption; write {Path(name).with_suffix('.txt')}") for name in uncaptioned]
-    return clips, skipped
-
-
-def read_caption(path: Path) -> str:
-    """The caption in a text file as one line, "" when there is no file. Raises DataError when it is not UTF-8."""
-    try:
-        return " ".join(path.read_text(encoding="utf-8-sig").split())
-    except FileNotFoundError:
-        return ""
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: the caption is not UTF-8 text; save it as UTF-8") from None
-
-
-def file_digest(path: Path) -> str:
-    """sha256 of a file's bytes, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def read_windows(clip: Clip, config: TrainConfig) -> list[Tensor]:
@@ -114,7 +33,7 @@ def read_windows(clip: Clip, config: TrainConfig) -> list[Tensor]:
     try:
         info = probe(clip.path)
         if info.frames == 1 and config.frames > 1:
-            raise SkipClip(_STILL)
+            raise SkipClip(STILL)
         size = _decoding_size(info, config.height, config.width)
         if config.frames == 1:
             video = read_video(clip.path, max_frames=1, size=size)
@@ -203,8 +122,3 @@ def crop_and_resize(frames: np.ndarray, height: int, width: int) -> Tensor:  # (
             pixels = F.interpolate(pixels, size=(height, width), mode="bilinear", antialias=True, align_corners=False)
         resized.append(pixels[0].clamp(0.0, 1.0))
     return torch.stack(resized, dim=1)
-
-
-def reason_table(skipped: Iterable[Skipped]) -> str:
-    """One line: `a.mp4: too short ...; b.mp4: unreadable ...`."""
-    return "; ".join(f"{s.name}: {s.reason}" for s in skipped)

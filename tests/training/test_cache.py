@@ -18,7 +18,7 @@ from training.cache import (
     weights_identity,
 )
 from training.config import TrainConfig
-from training.data import find_clips
+from training.sources import find_clips
 
 
 @pytest.fixture

@@ -5,19 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from phys_pipeline.errors import DataError
 from phys_pipeline.media import Video, write_video
 from training.config import TrainConfig
-from training.data import (
-    SkipClip,
-    crop_and_resize,
-    file_digest,
-    find_clips,
-    read_windows,
-    resample_indices,
-    unevenness,
-    window_starts,
-)
+from training.data import SkipClip, crop_and_resize, read_windows, resample_indices, unevenness, window_starts
+from training.sources import find_clips
 
 
 def flicker(frames, fps, hertz, size=32):
@@ -36,39 +27,6 @@ def write_clip(folder, name, frames=16, fps=8, hertz=1.0, caption="a grey square
 
 def config(folder, **settings):
     return TrainConfig(**{"data": str(folder), "frames": 8, "height": 16, "width": 16, "fps": 8.0, **settings})
-
-
-def test_clips_are_found_with_their_captions(tmp_path):
-    write_clip(tmp_path, "b.mp4", caption="\ufeff  two\nlines  of text \n")
-    write_clip(tmp_path / "sub", "a.mp4")
-    (tmp_path / "notes.md").write_text("not a clip")
-    Image.new("RGB", (8, 8)).save(tmp_path / "thumbnail.png")  # needs no caption
-    clips, skipped = find_clips(config(tmp_path))
-    assert [(c.name, c.caption) for c in clips] == [("b.mp4", "two lines of text"), ("sub/a.mp4", "a grey square flickers")]
-    assert clips[0].digest == file_digest(tmp_path / "b.mp4")
-    assert [s.name for s in skipped] == ["thumbnail.png"] and "still picture" in skipped[0].reason
-
-
-def test_missing_captions_are_all_named_in_one_line(tmp_path):
-    write_clip(tmp_path, "a.mp4", caption=None)
-    write_clip(tmp_path, "b.mp4", caption=" \n")
-    write_clip(tmp_path, "c.mp4")
-    with pytest.raises(DataError) as caught:
-        find_clips(config(tmp_path))
-    message = str(caught.value)
-    assert "a.mp4 (write a.txt)" in message and "b.mp4 (write b.txt)" in message
-    assert "c.mp4" not in message and "\n" not in message
-    clips, skipped = find_clips(config(tmp_path, missing_captions="skip"))
-    assert [c.name for c in clips] == ["c.mp4"] and [s.name for s in skipped] == ["a.mp4", "b.mp4"]
-
-
-def test_bad_folder_and_bad_caption(tmp_path):
-    with pytest.raises(DataError, match="no such folder"):
-        find_clips(config(tmp_path / "nowhere"))
-    write_clip(tmp_path, "a.mp4")
-    (tmp_path / "a.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(DataError, match="not UTF-8"):
-        find_clips(config(tmp_path))
 
 
 @pytest.mark.parametrize(
