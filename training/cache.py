@@ -23,6 +23,7 @@ from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import DataError, ModelError
 from phys_pipeline.families import VideoFamily
 from phys_pipeline.families.sources import local_folder
+from training.buckets import config_buckets
 from training.config import TrainConfig
 from training.data import SkipClip, read_windows
 from training.sources import Clip, Skipped, find_clips, reason_table
@@ -73,10 +74,15 @@ class TensorCache:
         with safe_open(str(self.path(key)), "pt") as reader:
             return reader.get_slice(name)[row]
 
-    def rows(self, key: str, name: str) -> int:
-        """Length of a tensor's first axis."""
+    def shape(self, key: str, name: str) -> list[int]:
+        """Shape of a tensor, without reading it."""
         with safe_open(str(self.path(key)), "pt") as reader:
-            return int(reader.get_slice(name).get_shape()[0])
+            return reader.get_slice(name).get_shape()
+
+    def about(self, key: str) -> dict[str, Any]:
+        """What the entry says it was made from."""
+        with safe_open(str(self.path(key)), "pt") as reader:
+            return json.loads(reader.metadata()["about"])
 
 
 def caches(root: str | Path) -> tuple[TensorCache, TensorCache]:
@@ -129,6 +135,7 @@ def latents_key(clip: Clip, config: TrainConfig, vae_identity: str) -> str:
         extraction["samples"] = config.samples_per_clip
     if config.frame_extraction == "sliding":
         extraction["stride"] = config.window_stride
+    buckets = {} if config.buckets == "off" else {"buckets": config_buckets(config)}  # the clip's own is known once it is read
     return content_key(
         clip=clip.digest,
         size=[config.height, config.width],
@@ -139,6 +146,7 @@ def latents_key(clip: Clip, config: TrainConfig, vae_identity: str) -> str:
         family=config.family,
         vae=vae_identity,
         dtype=config.vae_precision,
+        **buckets,
     )
 
 
@@ -155,6 +163,8 @@ class Sample:
     latents: str
     window: int
     text: str
+    bucket: int  # samples of one number have latents of one shape
+    frames: int  # of the window, before encoding
 
 
 class CachedDataset:
@@ -163,6 +173,7 @@ class CachedDataset:
     def __init__(self, root: Path, samples: list[Sample], empty_text: str, clips: list[Clip]) -> None:
         self.latents, self.text = caches(root)
         self.samples, self.empty_text, self.clips = samples, empty_text, clips
+        self.bucket_of = [sample.bucket for sample in samples]
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -202,7 +213,7 @@ def encode_clips(
         latents = torch.cat([encode(batch).float().cpu() for batch in batches])
         if not torch.isfinite(latents).all():
             raise ModelError(f"{clip.name}: the VAE gave values that are not finite; set vae_precision=fp32")
-        about = {"clip": clip.name, "sha256": clip.digest, "frames": config.frames, "fps": config.fps, "vae": vae_identity}
+        about = {"clip": clip.name, "sha256": clip.digest, "frames": windows[0].shape[1], "fps": config.fps, "vae": vae_identity}
         cache.write(key, {"latents": latents}, about)
         encoded += 1
         log.info("encoded %s: %d window(s) of %s", clip.name, len(latents), "x".join(map(str, latents.shape[1:])))
@@ -239,15 +250,18 @@ def collect(
     """The data set of all encoded clips. Raises DataError with every reason when none is left."""
     latents, _ = caches(config.cache_dir)
     unusable = {s.name for s in skipped}
-    samples, used = [], []
+    samples: list[Sample] = []
+    used: list[Clip] = []
+    shapes: dict[tuple[int, ...], int] = {}
     for clip in clips:
         if clip.name in unusable:
             continue
         key = latents_key(clip, config, vae_identity)
-        windows = latents.rows(key, "latents")
+        windows, *shape = latents.shape(key, "latents")
+        bucket, frames = shapes.setdefault(tuple(shape), len(shapes)), latents.about(key)["frames"]
         names = [clip.name] if windows == 1 else [f"{clip.name}#{w}" for w in range(windows)]
         caption = text_key(clip.caption, config, text_identity)
-        samples += [Sample(name, key, w, caption) for w, name in enumerate(names)]
+        samples += [Sample(name, key, w, caption, bucket, frames) for w, name in enumerate(names)]
         used.append(clip)
     if not samples:
         reasons = reason_table(skipped) or "it holds no clip"
@@ -273,7 +287,8 @@ def prepare_dataset(
     """
     clips, skipped = find_clips(config)
     vae = family.load("vae", config.model, dtype=vae_dtype)
-    family.check_size(config.frames, config.height, config.width, vae)
+    for bucket in config_buckets(config):
+        family.check_size(*bucket, vae)
     if config.vae_tiling and hasattr(vae, "enable_tiling"):
         vae.enable_tiling()
     vae_identity, text_identity = model_identities(config, family, vae)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from phys_pipeline.errors import MediaError
 from phys_pipeline.media import Video, VideoInfo, probe, read_video
+from training.buckets import Bucket, config_buckets, nearest_bucket
 from training.config import TrainConfig
 from training.sources import STILL, Clip
 
@@ -25,40 +26,42 @@ class SkipClip(Exception):
 
 
 def read_windows(clip: Clip, config: TrainConfig) -> list[Tensor]:
-    """Decode a clip into windows of pixels, each (3, frames, height, width) float32 in [0, 1]. Raises SkipClip."""
-    needed = (config.frames + 2) / config.fps
+    """Decode a clip into windows of pixels of its bucket's shape, (3, frames, height, width) float32 in [0, 1].
+
+    Raises SkipClip.
+    """
+    buckets = config_buckets(config)
+    needed = (max(bucket.frames for bucket in buckets) + 2) / config.fps
     seconds = None if config.max_clip_seconds is None else max(config.max_clip_seconds, needed)
     if config.frame_extraction == "head":
         seconds = needed  # nothing after the first window is used
     try:
         info = probe(clip.path)
-        if info.frames == 1 and config.frames > 1:
+        if info.frames == 1 and min(bucket.frames for bucket in buckets) > 1:
             raise SkipClip(STILL)
-        size = _decoding_size(info, config.height, config.width)
-        if config.frames == 1:
-            video = read_video(clip.path, max_frames=1, size=size)
-        else:
-            video = read_video(clip.path, duration=seconds, size=size)
+        single = info.frames == 1 or all(bucket.frames == 1 for bucket in buckets)
+        video = read_video(clip.path, max_frames=1 if single else None, duration=None if single else seconds,
+                           size=_decoding_size(info, buckets))  # fmt: skip
     except MediaError as error:
         raise SkipClip(f"unreadable: {error}") from None
-    if config.frames == 1:
-        return [crop_and_resize(video.frames[:1], config.height, config.width)]
-    indices = resample_indices(video, config.fps)
-    if len(indices) < config.frames:
-        raise SkipClip(f"too short: {len(indices)} frames at {config.fps:g} fps, needs {config.frames}")
+    indices = np.zeros(1, np.intp) if single else resample_indices(video, config.fps)
+    bucket = nearest_bucket(buckets, len(indices), info.height, info.width)
+    if bucket is None:
+        shortest = min(bucket.frames for bucket in buckets)
+        raise SkipClip(f"too short: {len(indices)} frames at {config.fps:g} fps, needs {shortest}")
     if len(indices) != len(video) and unevenness(video, indices, config.fps) > 0.25:
         log.warning(
             "%s: %.3g fps resampled to %g takes uneven steps, which looks like jerky motion; an fps that divides it is better",
             clip.name, video.fps, config.fps,
         )  # fmt: skip
-    stride = config.window_stride or max(1, config.frames // 2)
-    starts = window_starts(len(indices), config.frames, config.frame_extraction, config.samples_per_clip, stride)
-    windows = [indices[s : s + config.frames] for s in starts]
+    stride = config.window_stride or max(1, bucket.frames // 2)
+    starts = window_starts(len(indices), bucket.frames, config.frame_extraction, config.samples_per_clip, stride)
+    windows = [indices[s : s + bucket.frames] for s in starts]
     if config.repeated_frames == "skip":
         windows = [w for w in windows if np.all(np.diff(w) > 0)]
         if not windows:
             raise SkipClip(f"frames would repeat: {video.fps:.3g} fps, resampled to {config.fps:g}; {_REPEAT_ADVICE}")
-    return [crop_and_resize(video.frames[w], config.height, config.width) for w in windows]
+    return [crop_and_resize(video.frames[w], bucket.height, bucket.width) for w in windows]
 
 
 def resample_indices(video: Video, fps: float) -> np.ndarray:
@@ -82,9 +85,9 @@ def unevenness(video: Video, indices: np.ndarray, fps: float) -> float:
     return float(np.abs(video.timestamps[indices] - np.arange(len(indices)) / fps).max() * fps)
 
 
-def _decoding_size(info: VideoInfo, height: int, width: int) -> tuple[int, int] | None:
+def _decoding_size(info: VideoInfo, buckets: list[Bucket]) -> tuple[int, int] | None:
     """Frames much larger than needed are halved (or more) while decoding, to twice the size needed: memory, not quality."""
-    scale = 2.0 * max(height / info.height, width / info.width)
+    scale = 2.0 * max(max(bucket.height / info.height, bucket.width / info.width) for bucket in buckets)
     return (round(info.height * scale), round(info.width * scale)) if scale < 0.75 else None
 
 

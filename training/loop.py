@@ -31,6 +31,7 @@ from phys_pipeline.families import LoadedModel, VideoFamily, get_family
 from phys_pipeline.families.sources import description
 from phys_pipeline.noise_path import NoisePath
 from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
+from training.buckets import batch_indices
 from training.cache import CachedDataset, prepare_dataset
 from training.checkpoint import (
     ADAPTER_FILE,
@@ -215,7 +216,7 @@ class Trainer:
                 vae.enable_gradient_checkpointing()
             decode = partial(self.family.decode_video, vae)
         latent_frames = self.dataset.clean(0).shape[1]
-        drop_first = latent_frames < self.config.frames
+        drop_first = latent_frames < self.dataset.samples[0].frames
         if decode is None and latent_frames - drop_first < 3:
             raise ConfigError(
                 f"motion_space=latent leaves {latent_frames - drop_first} of {self.config.frames} frames, too few for motion: "
@@ -328,7 +329,7 @@ class Trainer:
     def losses(self, step: int, places: range, sigma: Tensor) -> tuple[StepLosses, list[str]]:  # sigma: (B,)
         """Losses of the samples at `places` of a step's global batch, and the samples' names."""
         config, device = self.config, self.accelerator.device
-        indices = sample_order(len(self.dataset), config.seed, step * self.global_batch + places[0], len(places))
+        indices = batch_indices(self.dataset.bucket_of, config.seed, step, self.global_batch)[places.start : places.stop]
         x0 = torch.stack([self.dataset.clean(i) for i in indices])
         noise = torch.stack([torch.randn(x0.shape[1:], generator=generator(config.seed, "noise", step, p)) for p in places])
         chances = [float(torch.rand(1, generator=generator(config.seed, "drop", step, p))) for p in places]

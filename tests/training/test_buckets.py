@@ -1,0 +1,62 @@
+from collections import Counter
+
+import pytest
+
+from phys_pipeline.errors import ConfigError
+from training.buckets import Bucket, batch_indices, config_buckets, nearest_bucket, steps_per_epoch
+from training.config import TrainConfig, load_config
+from training.loop import sample_order
+
+THREE = [0, 1, 1, 2, 0, 0, 0]  # 7 samples in 3 buckets
+
+
+def test_auto_keeps_the_area():
+    found = config_buckets(TrainConfig(buckets="auto", frames=16, height=64, width=64))
+    assert found == [(16, 64, 64), (16, 48, 80), (16, 80, 48)]
+    large = config_buckets(TrainConfig(buckets="auto", frames=33, height=544, width=960))
+    assert large[0] == (33, 544, 960) and all(b.frames == 33 and b.height % 16 == b.width % 16 == 0 for b in large)
+    assert all(abs(b.height * b.width / (544 * 960) - 1) < 0.02 for b in large)
+    assert config_buckets(TrainConfig()) == [(16, 64, 64)]
+
+
+def test_a_clip_goes_to_the_nearest_aspect_that_it_fills():
+    buckets = [Bucket(16, 64, 64), Bucket(16, 48, 80), Bucket(8, 48, 80), Bucket(8, 80, 48)]
+    assert nearest_bucket(buckets, 20, 720, 1280) == (16, 48, 80)
+    assert nearest_bucket(buckets, 12, 720, 1280) == (8, 48, 80)
+    assert nearest_bucket(buckets, 20, 100, 101) == (16, 64, 64)
+    assert nearest_bucket(buckets, 12, 100, 100) in buckets[2:]  # the square one is too long
+    assert nearest_bucket(buckets, 20, 1280, 720) == (8, 80, 48)
+    assert nearest_bucket(buckets, 7, 100, 100) is None
+
+
+def test_one_bucket_is_the_order_that_there_was():
+    for count, batch in ((7, 2), (3, 8), (5, 5)):
+        assert [batch_indices([4] * count, 9, s, batch) for s in range(6)] == [
+            sample_order(count, 9, s * batch, batch) for s in range(6)
+        ]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+def test_batches_never_mix_and_every_epoch_covers_everything(batch):
+    steps = steps_per_epoch(THREE, batch)
+    for epoch in range(5):
+        batches = [batch_indices(THREE, 1, epoch * steps + s, batch) for s in range(steps)]
+        assert all(len(b) == batch and len({THREE[i] for i in b}) == 1 for b in batches)
+        counts = Counter(i for b in batches for i in b)
+        assert set(counts) == set(range(7))
+        for bucket in range(3):
+            inside = [counts[i] for i in range(7) if THREE[i] == bucket]
+            assert max(inside) - min(inside) <= 1
+    first, second = ([batch_indices(THREE, 1, e * steps + s, batch) for s in range(steps)] for e in range(2))
+    assert first != second and first != [batch_indices(THREE, 2, s, batch) for s in range(steps)]
+
+
+def test_settings(tmp_path):
+    load_config(None, ["buckets=[[16, 64, 64], [16, 48, 80]]"]).save(tmp_path / "c.yaml")
+    assert load_config(tmp_path / "c.yaml").buckets == [[16, 64, 64], [16, 48, 80]]
+    assert load_config(None, ["buckets=off"]).buckets == "off"  # YAML's off is false
+    for wrong in ("buckets=[]", "buckets=[[16, 64]]", "buckets=[[16, 64, 0]]", "buckets=yes"):
+        with pytest.raises(ConfigError, match="should be off, auto or a list"):
+            load_config(None, [wrong])
+    with pytest.raises(ConfigError, match="needs at least 3 frames, frames=1"):
+        load_config(None, ["buckets=[[16, 64, 64], [1, 64, 64]]"])
