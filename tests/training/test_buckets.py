@@ -1,12 +1,20 @@
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
+import torch
+from tiny import save_tiny
 
 from phys_pipeline.errors import ConfigError
+from phys_pipeline.media import Video, write_video
 from training.buckets import Bucket, batch_indices, config_buckets, nearest_bucket, steps_per_epoch
 from training.config import TrainConfig, load_config
 from training.loop import sample_order
 
+ROOT = Path(__file__).parents[2]
 THREE = [0, 1, 1, 2, 0, 0, 0]  # 7 samples in 3 buckets
 
 
@@ -60,3 +68,26 @@ def test_settings(tmp_path):
             load_config(None, [wrong])
     with pytest.raises(ConfigError, match="needs at least 3 frames, frames=1"):
         load_config(None, ["buckets=[[16, 64, 64], [1, 64, 64]]"])
+
+
+@pytest.mark.slow
+def test_two_processes_train_seven_clips_in_three_buckets_without_waiting_for_each_other(tmp_path):
+    save_tiny(tmp_path / "model")
+    (tmp_path / "clips").mkdir()
+    for i, bucket in enumerate(THREE):
+        size = [(16, 16), (16, 32), (32, 16)][bucket]
+        video = torch.rand(3, 5, *size, generator=torch.Generator().manual_seed(i))
+        write_video(tmp_path / "clips" / f"{i}.mp4", Video.from_tensor(video, 8.0))
+        (tmp_path / "clips" / f"{i}.txt").write_text(f"clip number {i}")
+    command = [
+        sys.executable, "-m", "accelerate.commands.launch", "-q", "--multi_gpu", "--num_processes", "2",
+        "--num_machines", "1", "--main_process_port", "0", "--mixed_precision", "no", "--dynamo_backend", "no",
+        "training/train_lora.py", f"model={tmp_path / 'model'}", f"data={tmp_path / 'clips'}",
+        f"cache_dir={tmp_path / 'cache'}", f"output_dir={tmp_path / 'run'}", "frames=5", "height=16", "width=16", "rank=2",
+        "buckets=[[5,16,16],[5,16,32],[5,32,16]]", "max_train_steps=9", "motion_weight=0", "precision=fp32",
+    ]  # fmt: skip
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "clips: 7 used, 0 skipped" in done.stderr
+    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 9
