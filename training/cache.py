@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 CODE_VERSION = 1  # raise when reading, resizing or encoding changes its result
 _CHUNKS, _CHUNK_BYTES = 16, 1 << 16
+_SKIPPED_SHOWN = 50  # a filtered table of a million clips should not fill the log
 
 
 class TensorCache:
@@ -173,7 +174,7 @@ class CachedDataset:
     def __init__(self, root: Path, samples: list[Sample], empty_text: str, clips: list[Clip]) -> None:
         self.latents, self.text = caches(root)
         self.samples, self.empty_text, self.clips = samples, empty_text, clips
-        self.bucket_of = [sample.bucket for sample in samples]
+        self.bucket_of = tuple(sample.bucket for sample in samples)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -325,8 +326,10 @@ def prepare_dataset(
     if device.type == "cuda":
         torch.cuda.empty_cache()  # room for the transformer
     spoken = sum(gather([spoken]))
-    for s in skipped:
+    for s in skipped[:_SKIPPED_SHOWN]:
         log.warning("skipped %s: %s", s.name, s.reason)
+    if len(skipped) > _SKIPPED_SHOWN:
+        log.warning("and %d more clips; `phys-pipeline data inspect` lists them all", len(skipped) - _SKIPPED_SHOWN)
     dataset = collect(clips, skipped, config, vae_identity, text_identity)
     log.info("clips: %d used, %d skipped; %d samples", len(dataset.clips), len(skipped), len(dataset))
     log.info(

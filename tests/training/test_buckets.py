@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -79,15 +80,20 @@ def test_two_processes_train_seven_clips_in_three_buckets_without_waiting_for_ea
         video = torch.rand(3, 5, *size, generator=torch.Generator().manual_seed(i))
         write_video(tmp_path / "clips" / f"{i}.mp4", Video.from_tensor(video, 8.0))
         (tmp_path / "clips" / f"{i}.txt").write_text(f"clip number {i}")
-    command = [
-        sys.executable, "-m", "accelerate.commands.launch", "-q", "--multi_gpu", "--num_processes", "2",
-        "--num_machines", "1", "--main_process_port", "0", "--mixed_precision", "no", "--dynamo_backend", "no",
-        "training/train_lora.py", f"model={tmp_path / 'model'}", f"data={tmp_path / 'clips'}",
-        f"cache_dir={tmp_path / 'cache'}", f"output_dir={tmp_path / 'run'}", "frames=5", "height=16", "width=16", "rank=2",
-        "buckets=[[5,16,16],[5,16,32],[5,32,16]]", "max_train_steps=9", "motion_weight=0", "precision=fp32",
+    launch = ["-m", "accelerate.commands.launch", "-q", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
+    launch += ["--main_process_port", "0", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    settings = [
+        "training/train_lora.py", f"model={tmp_path / 'model'}", f"data={tmp_path / 'clips'}", f"cache_dir={tmp_path / 'cache'}",
+        "frames=5", "height=16", "width=16", "rank=2", "buckets=[[5,16,16],[5,16,32],[5,32,16]]", "max_train_steps=9",
+        "motion_weight=0", "precision=fp32",
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert "clips: 7 used, 0 skipped" in done.stderr
-    assert len((tmp_path / "run" / "log.jsonl").read_text().splitlines()) == 9
+    losses = []
+    for name, command in (("two", [*launch, *settings]), ("one", [*settings, "train_batch_size=2"])):
+        command = [sys.executable, *command, f"output_dir={tmp_path / name}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert "clips: 7 used, 0 skipped" in done.stderr
+        lines = (tmp_path / name / "log.jsonl").read_text().splitlines()
+        losses.append([json.loads(line)["denoising"] for line in lines])
+    assert len(losses[0]) == 9 and losses[0] == pytest.approx(losses[1], rel=1e-4)  # the same samples in the same steps

@@ -111,7 +111,7 @@ def test_samples_know_their_bucket(settings, tmp_path):
     encode_clips(clips, TensorCache(f"{config.cache_dir}/latents"), config, "v", encode)
     dataset = collect(clips, skipped, config, "v", "t")
     assert [(s.name, s.bucket, s.frames) for s in dataset.samples] == [("one.mp4", 0, 4), ("three.mp4", 1, 3), ("two.mp4", 0, 4)]
-    assert dataset.clean(1).shape == (1, 3, 2, 4) and dataset.bucket_of == [0, 1, 0]
+    assert dataset.clean(1).shape == (1, 3, 2, 4) and dataset.bucket_of == (0, 1, 0)
     keys = {
         latents_key(clips[0], c, "v") for c in (config, TrainConfig(**settings), TrainConfig(**{**settings, "buckets": "auto"}))
     }

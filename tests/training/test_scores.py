@@ -1,5 +1,8 @@
+import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -63,6 +66,26 @@ def test_an_interrupted_run_goes_on(entries, tmp_path):
     (tmp_path / "calls.txt").unlink()
     assert score_entries(entries, tmp_path / "s.jsonl", workers=2, score=read_text_or_die) == rows
     assert not (tmp_path / "calls.txt").exists()  # a second run scores nothing
+
+
+@pytest.mark.slow
+def test_a_killed_command_goes_on(tmp_path):
+    output, record = tmp_path / "s.csv", tmp_path / "s.csv.partial.jsonl"
+    command = [sys.executable, "-m", "phys_pipeline", "data", "score", str(SAMPLES), "-o", str(output)]
+    root = SAMPLES.parents[1]
+    run = subprocess.Popen(command, cwd=root, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while not (record.is_file() and record.read_bytes().count(b"\n") >= 2) and time.monotonic() < until:
+        time.sleep(0.01)
+    run.kill()
+    run.wait()
+    assert not output.exists()
+    first = {json.loads(line)["video"] for line in record.read_text().splitlines()}
+    assert 2 <= len(first) < 6
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "6 clips scored" in done.stdout, done.stderr
+    names = [row["video"] for row in read_table(output)]
+    assert len(names) == len(set(names)) == 6 and not record.exists()
 
 
 def test_no_clips(tmp_path):
