@@ -104,7 +104,8 @@ def text_report(inspection: Inspection, source: str) -> str:
     """The inspection as a terminal shows it."""
     about = inspection.to_dict()
     lines = [
-        f"{source}: {about['used']} clips used ({about['seconds']:.1f} s), {about['skipped']} skipped, {about['windows']} windows"
+        f"{source}: {_number(about['used'], 'clip')} used ({about['seconds']:.1f} s), {about['skipped']} skipped, "
+        f"{_number(about['windows'], 'window')}"
     ]
     if inspection.facts:
         heads = ("clip", "size", "fps", "seconds", "bucket", "windows", "caption")
@@ -113,7 +114,13 @@ def text_report(inspection: Inspection, source: str) -> str:
             for f in inspection.facts
         ]
         lines += ["", *_aligned([heads, *rows])]
-    lines += ["", *(f"bucket {name}: {n['clips']} clips, {n['windows']} windows" for name, n in about["buckets"].items())]
+    lines += [
+        "",
+        *(
+            f"bucket {name}: {_number(n['clips'], 'clip')}, {_number(n['windows'], 'window')}"
+            for name, n in about["buckets"].items()
+        ),
+    ]
     lines += [f"skipped {s.name}: {s.reason}" for s in inspection.skipped]
     return "\n".join(lines)
 
@@ -169,6 +176,10 @@ def _strip(window: Tensor) -> np.ndarray:  # (3, T, H, W) in [0, 1]
 
 def _counts(values: Any) -> dict[str, int]:
     return dict(Counter(values).most_common())
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -178,7 +178,11 @@ def _fails(column: str, value: Any, condition: Any) -> str | None:
         passes = _COMPARISONS[sign](number, limit)
     else:
         passes = any(_equal(value, option) for option in right.split("|")) is not (sign == "!=")
-    return None if passes else f"{column} is {_text(value)}, not {_text(condition)}"
+    if passes:
+        return None
+    number = _number(value)
+    shown = _text(value) if number is None else f"{number:.6g}"
+    return f"{column} is {shown}, not {_text(condition)}"
 
 
 def _equal(value: Any, option: str) -> bool:

@@ -46,7 +46,7 @@ def test_inspect_tells_what_becomes_of_every_clip(clips, tmp_path, capsys):
 def test_inspect_keeps_what_moves_as_asked(clips, tmp_path, capsys):
     assert main(["data", "inspect", str(clips), "--dominant", "rotation", "--no-cuts", *SMALL]) == 0
     text = capsys.readouterr().out
-    assert "1 clips used" in text and "skipped pan.mp4: dominant is translation, not rotation" in text
+    assert "1 clip used" in text and "skipped pan.mp4: dominant is translation, not rotation" in text
     assert main(["data", "inspect", str(clips), "--max-loss", "0.0001", *SMALL]) == 2
     output = capsys.readouterr()
     assert "pan.mp4: composite is" in output.out and "no usable clip" in output.err

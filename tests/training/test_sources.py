@@ -112,7 +112,7 @@ def test_filters_say_why(tmp_path):
     wanted = config(table, data_filters={"motion score": ">1", "camera motion": "zoom_in"})
     _, skipped = filter_entries(list_entries(wanted), wanted)
     assert [s.reason for s in skipped] == [
-        "motion score is 0.0, not >1", "camera motion is pan_left, not zoom_in", "no value for 'camera motion'",
+        "motion score is 0, not >1", "camera motion is pan_left, not zoom_in", "no value for 'camera motion'",
     ]  # fmt: skip
     with pytest.raises(DataError, match=r"no column 'aesthetics'; its columns are 'video', 'caption', 'aesthetic score'"):
         find_clips(config(table, data_filters={"aesthetics": ">5"}))
