@@ -179,6 +179,10 @@ class CachedDataset:
     def __len__(self) -> int:
         return len(self.samples)
 
+    def shortest(self) -> int:
+        """Index of a sample with the fewest frames."""
+        return min(range(len(self.samples)), key=lambda index: self.samples[index].frames)
+
     def digest(self) -> str:
         """Fingerprint of the clips' bytes and captions, 16 hexadecimal digits."""
         return content_key(clips=[[c.digest, c.caption] for c in self.clips])[:16]

@@ -7,7 +7,7 @@ import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +97,11 @@ def list_entries(config: TrainConfig) -> list[Entry]:
     if config.data_scores is None:
         return entries
     scores = {str(_first(row, _PATH_COLUMNS)): row for row in read_table(config.data_scores)}
-    if scores and not any(entry.name in scores for entry in entries):
+    found = [scores.get(entry.name) or scores.get(str(entry.path)) for entry in entries]
+    if scores and not any(found):
         raise DataError(f"{config.data_scores} scores no clip of {config.data}: make it with `phys-pipeline data score`")
     blank = dict.fromkeys(next(iter(scores.values()), {}), None)
-    return [Entry(entry.path, entry.name, entry.caption, {**entry.columns, **scores.get(entry.name, blank)}) for entry in entries]
+    return [replace(entry, columns={**entry.columns, **(row or blank)}) for entry, row in zip(entries, found, strict=True)]
 
 
 def is_table(source: str | Path) -> bool:
@@ -126,14 +127,22 @@ def _table_entries(config: TrainConfig) -> list[Entry]:
     file = Path(config.data)
     rows = read_table(file)
     root = file.parent if config.video_root is None else Path(config.video_root)
-    entries = []
+    entries, absolute = [], []
     for number, row in enumerate(rows, 1):
         name = _first(row, _PATH_COLUMNS)
         if name is None:
             raise DataError(f"{file}, row {number}: no {', '.join(_PATH_COLUMNS)} among its columns {', '.join(map(repr, row))}")
+        if os.path.isabs(str(name)):
+            absolute.append(str(Path(str(name)).parent))
         caption = " ".join(str(_first(row, _CAPTION_COLUMNS) or "").split())
         entries.append(Entry(root / str(name), str(name), caption, row))
-    return entries
+    if not absolute:
+        return entries
+    shared = os.path.commonpath(absolute)  # names get published with an adapter: no one's folders
+    return [
+        replace(entry, name=entry.path.relative_to(shared).as_posix()) if os.path.isabs(entry.name) else entry
+        for entry in entries
+    ]
 
 
 def _first(row: Mapping[str, Any], names: Iterable[str]) -> Any:

@@ -80,6 +80,17 @@ def test_a_table_names_clips_and_captions(tmp_path):
     assert [s.name for s in find_clips(config(table))[1]] == ["a.mp4", "b.mp4", "c.mp4"]  # relative to the table
 
 
+def test_absolute_paths_stay_out_of_names(tmp_path):
+    for name in ("a.mp4", "sub/b.mp4"):
+        write_clip((tmp_path / "secret" / name).parent, name.split("/")[-1], caption=None)
+    rows = [{"video": str(tmp_path / "secret" / name), "caption": "x"} for name in ("a.mp4", "sub/b.mp4")]
+    clips, _ = find_clips(config(write_csv(tmp_path / "t.csv", rows)))
+    assert [c.name for c in clips] == ["a.mp4", "sub/b.mp4"] and all(c.path.is_file() for c in clips)
+    scores = write_csv(tmp_path / "s.csv", [{"video": rows[1]["video"], "composite": 0.5}])
+    kept, _ = find_clips(config(tmp_path / "t.csv", data_scores=str(scores), data_filters={"composite": "<1"}))
+    assert [c.name for c in kept] == ["sub/b.mp4"]
+
+
 OPENVID = [  # the columns of OpenVid-1M.csv
     {
         "video": f"{i}.mp4", "caption": f"clip {i}", "aesthetic score": 4.5 + i / 2, "motion score": 3.0 * i,
