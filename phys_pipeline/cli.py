@@ -101,7 +101,11 @@ def build_parser() -> argparse.ArgumentParser:
     _output_options(generate, "generated.mp4")
     generate.set_defaults(run=run_generate)
 
-    commands.add_parser("data", help="inspect and score the clips of a training set (in a checkout of the repository)")
+    commands.add_parser(
+        "data",
+        help="inspect and score the clips of a training set",
+        description="Needs a checkout of the repository: `phys-pipeline data --help` there says more.",
+    )
     return parser
 
 
