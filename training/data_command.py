@@ -82,22 +82,26 @@ def score(arguments: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="table to write: .csv, .jsonl or .parquet")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--preset", choices=("calibrated", "paper"), default="calibrated", help="loss (default: calibrated)")
+    parser.add_argument("--engine", choices=("processes", "ray"), default="processes", help="what runs them (default: processes)")
     options = parser.parse_intermixed_args(arguments)
-    rows = _score(_config(options), options.output, options.workers, options.preset)
+    from training.cluster import in_ray
     from training.scores import summary
+
+    engine = in_ray if options.engine == "ray" else None
+    rows = _score(_config(options), options.output, options.workers, options.preset, engine)
 
     print(f"{summary(rows)}\nscores  {options.output}")
     return 0
 
 
-def _score(config: TrainConfig, output: str, workers: int, preset: str) -> list[dict[str, Any]]:
+def _score(config: TrainConfig, output: str, workers: int, preset: str, engine: Any = None) -> list[dict[str, Any]]:
     from training.scores import score_entries
     from training.sources import filter_entries, list_entries
 
     if workers < 1:
         raise ConfigError(f"--workers is {workers}: use at least 1")
     entries, _ = filter_entries(list_entries(config), config)
-    return score_entries(entries, output, workers=workers, preset=preset, progress=_progress("scoring"))
+    return score_entries(entries, output, workers=workers, preset=preset, progress=_progress("scoring"), engine=engine)
 
 
 def _parser(name: str, description: str) -> argparse.ArgumentParser:

@@ -108,12 +108,14 @@ def score_entries(
     preset: str = "calibrated",
     progress: Callable[[int, int], None] = lambda done, total: None,
     score: Callable[[Path, str], Row] = score_clip,
+    engine: Callable[[Sequence[Job], int, Callable[[Path, str], Row]], Iterator[tuple[Job, Row]]] | None = None,
 ) -> list[Row]:
     """Score every clip into the table `output`, in the order of `entries`; returns its rows.
 
     Every finished clip is a line of `output`.partial.jsonl at once, so a killed run goes on where it was; rows of an older
     `output` are kept for clips that did not change. A clip that can't be read, or whose process dies twice, has a row with
-    `error`. Raises DataError without clips and ConfigError for a suffix that can't be written.
+    `error`. `engine` runs the scoring, by default in processes of this machine. Raises DataError without clips and ConfigError
+    for a suffix that can't be written.
     """
     output = Path(output)
     check_suffix(output)
@@ -126,7 +128,7 @@ def score_entries(
     log.info("%d clips, %d scored before, %d to score", len(jobs), len(jobs) - len(todo), len(todo))
     record.parent.mkdir(parents=True, exist_ok=True)
     with record.open("a", encoding="utf-8") as stream:
-        for count, (job, measured) in enumerate(_in_processes(todo, min(workers, len(todo)), score), 1):
+        for count, (job, measured) in enumerate((engine or _in_processes)(todo, workers, score), 1):
             row = {"video": job.entry.name, "caption": job.entry.caption, **measured, "preset": preset}
             row |= {"bytes": job.size, "modified_ns": job.modified_ns}
             done[job.key] = row
