@@ -6,8 +6,9 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -127,7 +128,7 @@ def score_entries(
     todo = [job for job in jobs if job.key not in done]
     log.info("%d clips, %d scored before, %d to score", len(jobs), len(jobs) - len(todo), len(todo))
     record.parent.mkdir(parents=True, exist_ok=True)
-    with record.open("a", encoding="utf-8") as stream:
+    with record.open("a", encoding="utf-8") as stream, _unless_empty(record):
         for count, (job, measured) in enumerate((engine or _in_processes)(todo, workers, score), 1):
             row = {"video": job.entry.name, "caption": job.entry.caption, **measured, "preset": preset}
             row |= {"bytes": job.size, "modified_ns": job.modified_ns}
@@ -137,8 +138,18 @@ def score_entries(
             progress(len(jobs) - len(todo) + count, len(jobs))
     rows = [{**dict.fromkeys(COLUMNS), **done[job.key], "caption": job.entry.caption} for job in jobs]
     write_table(output, rows, COLUMNS)
-    record.unlink()
+    record.unlink(missing_ok=True)
     return rows
+
+
+@contextmanager
+def _unless_empty(record: Path) -> Iterator[None]:
+    """Leave no record of a run that ended before its first clip."""
+    try:
+        yield
+    finally:
+        if record.stat().st_size == 0:
+            record.unlink()
 
 
 def _job(entry: Entry, preset: str) -> Job:
@@ -227,12 +238,8 @@ def _start(workers: int, score: Callable[[Path, str], Row]) -> _Worker:
 
 def _work(pipe: Connection, workers: int, score: Callable[[Path, str], Row]) -> None:
     """A process: score what comes through the pipe until it closes."""
-    import signal
-
-    import torch
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))  # before torch is loaded
     try:
         while True:
             pipe.send(score(*pipe.recv()))

@@ -1,6 +1,7 @@
 import importlib.util
 import os
 import signal
+import sys
 
 import pytest
 
@@ -34,7 +35,8 @@ def test_no_clip_is_lost_when_its_process_dies(tmp_path):
     assert rows[2]["error"] == "its process failed (WorkerCrashedError)"
 
 
-def test_without_ray_one_line_says_what_to_do(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+def test_without_ray_one_line_says_what_to_do(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match="pip install ray"):
-        next(in_ray([], 1, read_text_or_die))
+        score_entries([Entry(tmp_path / "a.mp4", "a.mp4", "")], tmp_path / "s.csv", engine=in_ray)
+    assert not list(tmp_path.iterdir())

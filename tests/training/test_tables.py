@@ -1,4 +1,5 @@
 import importlib.util
+import sys
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_parquet_keeps_types(tmp_path):
 
 
 def test_parquet_without_pyarrow_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ConfigError, match=r"pip install pyarrow.*or use \.jsonl"):
         write_table(tmp_path / "t.parquet", ROWS, ["video"])
 
