@@ -31,6 +31,7 @@ from phys_pipeline.families import LoadedModel, VideoFamily, get_family
 from phys_pipeline.families.sources import description
 from phys_pipeline.noise_path import NoisePath
 from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
+from training.buckets import batch_indices
 from training.cache import CachedDataset, prepare_dataset
 from training.checkpoint import (
     ADAPTER_FILE,
@@ -214,11 +215,12 @@ class Trainer:
             if self.config.gradient_checkpointing and getattr(vae, "_supports_gradient_checkpointing", False):
                 vae.enable_gradient_checkpointing()
             decode = partial(self.family.decode_video, vae)
-        latent_frames = self.dataset.clean(0).shape[1]
-        drop_first = latent_frames < self.config.frames
+        shortest = self.dataset.shortest()
+        frames, latent_frames = self.dataset.samples[shortest].frames, self.dataset.clean(shortest).shape[1]
+        drop_first = latent_frames < frames
         if decode is None and latent_frames - drop_first < 3:
             raise ConfigError(
-                f"motion_space=latent leaves {latent_frames - drop_first} of {self.config.frames} frames, too few for motion: "
+                f"motion_space=latent leaves {latent_frames - drop_first} of {frames} frames, too few for motion: "
                 "use more frames, motion_space=pixel or motion_weight=0"
             )
         anchored = self.config.motion_form == "anchored"
@@ -328,7 +330,7 @@ class Trainer:
     def losses(self, step: int, places: range, sigma: Tensor) -> tuple[StepLosses, list[str]]:  # sigma: (B,)
         """Losses of the samples at `places` of a step's global batch, and the samples' names."""
         config, device = self.config, self.accelerator.device
-        indices = sample_order(len(self.dataset), config.seed, step * self.global_batch + places[0], len(places))
+        indices = batch_indices(self.dataset.bucket_of, config.seed, step, self.global_batch)[places.start : places.stop]
         x0 = torch.stack([self.dataset.clean(i) for i in indices])
         noise = torch.stack([torch.randn(x0.shape[1:], generator=generator(config.seed, "noise", step, p)) for p in places])
         chances = [float(torch.rand(1, generator=generator(config.seed, "drop", step, p))) for p in places]
@@ -363,7 +365,7 @@ class Trainer:
 def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
     """Add clips, captions, settings and versions to the record that the adapter was saved with; it may be published: no paths."""
     record = json.loads(path.read_text(encoding="utf-8"))
-    private = ("model", "data", "output_dir", "cache_dir", "resume")
+    private = ("model", "data", "video_root", "data_scores", "output_dir", "cache_dir", "resume")
     record |= {
         "seconds": round(seconds, 1),
         "processes": trainer.accelerator.num_processes,
