@@ -27,7 +27,10 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 _FIXED = ("family", "rank", "alpha", "lora_targets")  # a checkpoint fits no other adapter
 _MEANING = (  # what the adapter is said to be trained with: another value would make its record untrue
     "model", "seed", "frames", "height", "width", "fps", "motion_weight", "motion_space", "motion_form", "motion_preset",
-    "motion_overrides", "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
+    "motion_overrides", "objective", "anchored_weight", "motion_terms", "motion_sigma", "motion_crop_frames", "motion_crop_size",
+    "coherence_tau", "coherence_strength", "ltd_strength", "preference_weight", "preference_form", "preference_beta",
+    "preference_margin", "preference_space", "preference_corruptions", "flow_weight", "flow_sigma_max", "flow_estimator",
+    "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
 )  # fmt: skip
 _EXACT = (  # another value is allowed, but the run is then not the one that would have been
     "train_batch_size", "gradient_accumulation_steps", "max_train_steps", "learning_rate", "lr_warmup_steps", "weight_decay",
@@ -146,7 +149,8 @@ def check_resume(resumed: Resumed, config: TrainConfig, data: str) -> None:
 
     Raises ConfigError. Settings of the optimiser may change; that is logged.
     """
-    folder, saved, now = resumed.folder, resumed.config, config.to_dict()
+    folder, now = resumed.folder, config.to_dict()
+    saved = {**TrainConfig().to_dict(), **resumed.config}  # a setting that is newer than the checkpoint had its default
     for key in (*_FIXED, *_MEANING):
         if saved.get(key) != now[key]:
             raise ConfigError(

@@ -24,13 +24,13 @@ import torch
 from torch import Tensor, nn
 
 from phys_pipeline import __version__
-from phys_pipeline.adapters import inject_lora, save_adapter
+from phys_pipeline.adapters import adapter_at, inject_lora, save_adapter
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import LoadedModel, VideoFamily, get_family
 from phys_pipeline.families.sources import description
 from phys_pipeline.noise_path import NoisePath
-from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
+from phys_pipeline.spectral import SpectralConfig
 from training.cache import CachedDataset, prepare_dataset
 from training.checkpoint import (
     ADAPTER_FILE,
@@ -43,13 +43,24 @@ from training.checkpoint import (
     save_checkpoint,
 )
 from training.config import TrainConfig
-from training.objective import MotionTerm, StepLosses, gradient_norm_ratio, share_below, spectral_config, training_losses
+from training.objective import (
+    Batch,
+    Objective,
+    StepLosses,
+    build_objective,
+    gradient_norm_ratio,
+    share_below,
+    spectral_config,
+    training_losses,
+)
+from training.objectives.coherence_weighted import CoherenceWeights
 from training.tracking import FreezingAlarm, RunLog
 
 log = logging.getLogger(__name__)
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _RECORDED = (
+    "objective",
     "motion_weight",
     "motion_form",
     "motion_space",
@@ -61,6 +72,7 @@ _RECORDED = (
     "max_train_steps",
     "seed",
 )
+_CALIBRATION = 32  # samples, evenly over the data set, whose mean coherence weight is 1
 _SIGMA_BLOCK = 16  # noise levels are stratified over at least this many samples, across steps if need be
 
 
@@ -203,32 +215,28 @@ class Trainer:
         self.bare_model: nn.Module = model
         optimizer = torch.optim.AdamW(self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
-        self.motion = self._motion_term(spectral, vae)
+        self.objective = self._objective(spectral, vae)
 
-    def _motion_term(self, spectral: SpectralConfig, vae: Any) -> MotionTerm | None:
-        if self.config.motion_weight == 0:
-            return None
-        decode = None
-        if self.config.motion_space == "pixel":
+    def _objective(self, spectral: SpectralConfig, vae: Any) -> Objective:
+        config, dataset = self.config, self.dataset
+        if config.needs_vae:
             vae = vae.to(self.accelerator.device).requires_grad_(False)
-            if self.config.gradient_checkpointing and getattr(vae, "_supports_gradient_checkpointing", False):
+            if config.gradient_checkpointing and getattr(vae, "_supports_gradient_checkpointing", False):
                 vae.enable_gradient_checkpointing()
-            decode = partial(self.family.decode_video, vae)
-        latent_frames = self.dataset.clean(0).shape[1]
-        drop_first = latent_frames < self.config.frames
-        if decode is None and latent_frames - drop_first < 3:
-            raise ConfigError(
-                f"motion_space=latent leaves {latent_frames - drop_first} of {self.config.frames} frames, too few for motion: "
-                "use more frames, motion_space=pixel or motion_weight=0"
-            )
-        anchored = self.config.motion_form == "anchored"
-        return MotionTerm(
-            AnchoredMotionLoss(spectral) if anchored else SpectralMotionLoss(spectral),
-            self.config.sigma_max,
-            decode=decode,
-            excess=self.config.motion_form == "excess",
-            drop_first=drop_first,
+        objective = build_objective(
+            config,
+            spectral,
+            tuple(dataset.clean(0).shape),
+            self.accelerator.device,
+            decode=partial(self.family.decode_video, vae),
+            encode=partial(self.family.encode_video, vae),
         )
+        for weighting in objective.weightings.values():
+            if isinstance(weighting, CoherenceWeights):
+                count = min(_CALIBRATION, len(dataset))
+                some = [place * len(dataset) // count for place in range(count)]
+                weighting.calibrate((i, dataset.clean(i).to(self.accelerator.device)) for i in some)
+        return objective
 
     def describe(self) -> None:
         """Log what is about to be trained."""
@@ -238,14 +246,16 @@ class Trainer:
             count, config.rank, config.model, self.global_batch, config.train_batch_size,
             config.gradient_accumulation_steps, self.accelerator.num_processes,
         )  # fmt: skip
-        if self.motion is None:
-            log.info("motion_weight=0: the denoising loss alone")
+        if not config.active:
+            log.info("motion_weight=0 or objective=none: the denoising loss alone")
             return
-        log.info(
-            "motion loss: weight %g, %s, %s form, %s preset; %.0f %% of samples lie below sigma_max=%g (%s law, shift %g)",
-            config.motion_weight, config.motion_space, config.motion_form, config.motion_preset,
-            100 * share_below(config, self.shift), config.sigma_max, config.sigma_law, self.shift,
-        )  # fmt: skip
+        log.info("objective: %s", ", ".join(f"{name} {config.weights[name]:g}" for name in config.active))
+        if {"spectral", "anchored"} & set(config.active):
+            log.info(
+                "motion loss: %s, %s form, %s preset; %.0f %% of samples carry it (sigma_max=%g, %s, %s law, shift %g)",
+                config.motion_space, config.motion_form, config.motion_preset, 100 * share_below(config, self.shift),
+                config.sigma_max, config.motion_sigma, config.sigma_law, self.shift,
+            )  # fmt: skip
 
     def run(self, start: int, *, show_bar: bool) -> None:
         """Steps `start` ... `max_train_steps` - 1."""
@@ -280,7 +290,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         sigmas = noise_levels(self.family.path, config, self.shift, step, self.global_batch)
-        sums = torch.zeros(5, dtype=torch.float64)  # denoising, motion, energy ratio, carried, skipped
+        names_of_terms = self.objective.names
+        sums = torch.zeros(4 + 3 * len(names_of_terms), dtype=torch.float64)  # see _numbers
         ratio, names = None, []
         measure = config.gradient_ratio_every and step % config.gradient_ratio_every == 0
         for micro in range(config.gradient_accumulation_steps):
@@ -291,10 +302,10 @@ class Trainer:
             with nullcontext() if last else accelerator.no_sync(self.model):
                 losses, used = self.losses(step, places, sigmas[first : first + config.train_batch_size])
                 if measure and ratio is None:
-                    ratio = gradient_norm_ratio(losses, config.motion_weight, self.parameters)
+                    ratio = gradient_norm_ratio(losses, self.parameters)
                 accelerator.backward(losses.total / config.gradient_accumulation_steps)
             names += used
-            sums += _numbers(losses)
+            sums += _numbers(losses, names_of_terms)
         sums = accelerator.reduce(sums.to(accelerator.device, torch.float32), reduction="sum").double().cpu()
         micros = config.gradient_accumulation_steps * accelerator.num_processes
         if not math.isfinite(float(sums[0])):
@@ -309,15 +320,15 @@ class Trainer:
             )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        carried, skipped = float(sums[3]), float(sums[4])
-        if skipped:
-            log.warning("step %d: %d sample(s) without a finite motion loss were left out of it", step + 1, int(skipped))
+        means = _term_records(sums, names_of_terms, self.global_batch)
+        if means["motion_skipped"]:
+            log.warning(
+                "step %d: %d sample(s) without a finite added loss were left out of it", step + 1, means["motion_skipped"]
+            )
         return {
             "denoising": float(sums[0]) / micros,
-            "motion": float(sums[1]) / carried if carried else None,
-            "motion_share": carried / self.global_batch,
-            "motion_skipped": skipped,
-            "motion_energy_ratio": float(sums[2]) / carried if carried else None,
+            "denoising_weighted": float(sums[1]) / micros if self.objective.weightings else None,
+            **means,
             "gradient_norm": norm,
             "gradient_ratio": ratio,
             "learning_rate": rate,
@@ -341,8 +352,19 @@ class Trainer:
                 raw = self.model(**inputs)
             return self.family.prediction(raw, x_t)
 
+        def base(x_t: Tensor, sigma: Tensor) -> Tensor:
+            with adapter_at(self.bare_model, None):
+                return predict(x_t, sigma)
+
+        seeds = [generator(config.seed, "objective", step, p).initial_seed() for p in places]
         losses = training_losses(
-            predict, self.family.path, x0.to(device), noise.to(device), sigma.to(device), self.motion, config.motion_weight
+            predict,
+            self.family.path,
+            x0.to(device),
+            noise.to(device),
+            sigma.to(device),
+            self.objective,
+            Batch(indices, seeds, base),
         )
         return losses, [self.dataset.samples[i].name for i in indices]
 
@@ -377,9 +399,25 @@ def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
         temporary.write_text(json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _numbers(losses: StepLosses) -> Tensor:
-    if losses.motion is None:
-        return torch.tensor([float(losses.denoising.detach()), 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
-    motion = losses.motion
-    tensors = [losses.denoising.detach(), motion.values.sum(), motion.energy_ratio.sum()]
-    return torch.tensor([*map(float, tensors), len(motion.values), motion.skipped], dtype=torch.float64)
+def _numbers(losses: StepLosses, names: tuple[str, ...]) -> Tensor:
+    """Denoising loss, the weighted one, sum and number of energy ratios; per term the values' sum, their number, the skipped."""
+    ratios = losses.energy_ratio
+    numbers = [float(losses.denoising.detach()), float(losses.fit.detach()), float(ratios.sum()), len(ratios)]
+    for name in names:
+        term = losses.terms[name]
+        numbers += [float(term.values.sum()), len(term.values), term.skipped]
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def _term_records(sums: Tensor, names: tuple[str, ...], batch: int) -> dict[str, float | None]:
+    """What the log says of the terms; `motion` is the spectral one, or the anchored one where there is no other."""
+    carried = {name: float(sums[5 + 3 * place]) for place, name in enumerate(names)}
+    means = {name: float(sums[4 + 3 * place]) / carried[name] if carried[name] else None for place, name in enumerate(names)}
+    motion = next((name for name in ("spectral", "anchored") if name in names), None)
+    record: dict[str, float | None] = {
+        "motion": means[motion] if motion else None,
+        "motion_share": carried[motion] / batch if motion else 0.0,
+        "motion_skipped": sum(float(sums[6 + 3 * place]) for place in range(len(names))),
+        "motion_energy_ratio": float(sums[2]) / float(sums[3]) if sums[3] else None,
+    }
+    return record | {name: mean for name, mean in means.items() if name != motion}

@@ -180,7 +180,8 @@ def test_caption_dropout_uses_the_encoded_empty_caption(base, tmp_path):
 
 def test_latent_space_motion_term(base, tmp_path):
     trainer = trainer_of(settings(base, tmp_path / "run", motion_space="latent", sigma_max=1.0, frames=13))
-    assert trainer.motion.decode is None and trainer.motion.drop_first  # 13 frames become 4 latent frames
+    term = trainer.objective.terms["spectral"][1]
+    assert term.decode is None and term.drop_first  # 13 frames become 4 latent frames
     record = trainer.step(0)
     assert record["motion"] is not None and record["motion_share"] == 1.0
     with pytest.raises(ConfigError, match="leaves 1 of 5 frames, too few"):

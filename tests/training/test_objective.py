@@ -8,18 +8,18 @@ from phys_pipeline.errors import ConfigError
 from phys_pipeline.noise_path import RectifiedFlow
 from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
 from training.config import TrainConfig
-from training.objective import (
-    MotionTerm,
-    gradient_norm_ratio,
-    motion_energy,
-    share_below,
-    sigma_weight,
-    spectral_config,
-    training_losses,
-)
+from training.objective import Objective, gradient_norm_ratio, share_below, spectral_config, training_losses
+from training.objectives.anchored import Anchored
+from training.objectives.spectral import Spectral
+from training.objectives.term import MotionTerm, motion_energy, sigma_weight
 
 PATH = RectifiedFlow()
 LOSS = SpectralMotionLoss()
+SCORE, EXCESS = Spectral(LOSS), Spectral(LOSS, excess=True)
+
+
+def spectral(weight, **settings):
+    return Objective({"spectral": (weight, MotionTerm(SCORE, 0.7, **settings))})
 
 
 def moving(batch=2, frames=8, size=16, seed=0, jitter=0.0):
@@ -64,31 +64,24 @@ def test_denoising_loss_is_the_velocity_error_and_ignores_the_motion_term():
         seen.update(x_t=x_t, sigma=s)
         return noise - x0 + wrong
 
-    plain = training_losses(predict, PATH, x0, noise, sigma, None, 0.0)
+    plain = training_losses(predict, PATH, x0, noise, sigma)
     assert torch.allclose(plain.denoising, wrong.square().mean()) and plain.total is plain.denoising and plain.motion is None
     assert torch.equal(seen["sigma"], sigma)
     assert torch.allclose(seen["x_t"][1], 0.1 * x0[1] + 0.9 * noise[1], atol=1e-6)
-    both = training_losses(predict, PATH, x0, noise, sigma, MotionTerm(LOSS, 0.7), 0.5)
-    assert torch.equal(both.denoising, plain.denoising)
+    both = training_losses(predict, PATH, x0, noise, sigma, spectral(0.5))
+    assert torch.equal(both.denoising, plain.denoising) and both.fit is both.denoising
     assert torch.allclose(both.total, both.denoising + 0.5 * both.motion.loss)
-
-
-def test_weight_zero_makes_no_spectral_call():
-    def explode(*_):
-        raise AssertionError("the motion term was called")
-
-    x0 = moving()
-    training_losses(lambda x, s: x, PATH, x0, torch.randn_like(x0), torch.tensor([0.1, 0.1]), explode, 0.0)
 
 
 def test_motion_term_sees_exactly_the_clean_clip_under_a_perfect_prediction():
     x0, noise, sigma = moving(jitter=1.0), torch.randn(2, 3, 8, 16, 16), torch.tensor([0.3, 0.6])
-    result = training_losses(lambda x, s: noise - x0, PATH, x0, noise, sigma, MotionTerm(LOSS, 0.7), 1.0).motion
+    losses = training_losses(lambda x, s: noise - x0, PATH, x0, noise, sigma, spectral(1.0))
+    result = losses.motion
     expected = LOSS(x0, reduction="none").loss
     assert torch.allclose(result.values, expected, atol=1e-4)
     assert torch.allclose(result.loss, (sigma_weight(sigma, 0.7) * expected).mean(), atol=1e-4)
-    assert torch.allclose(result.energy_ratio, torch.ones(2), atol=1e-3)
-    excess = MotionTerm(LOSS, 0.7, excess=True)(x0, x0, sigma)
+    assert torch.allclose(losses.energy_ratio, torch.ones(2), atol=1e-3)
+    excess = MotionTerm(EXCESS, 0.7)(x0, x0, sigma)
     assert excess.loss == 0 and (excess.values == 0).all()
 
 
@@ -100,7 +93,7 @@ def test_noisy_samples_carry_no_motion_term_and_are_not_decoded():
         return latents
 
     x0 = moving(batch=3, jitter=1.0)
-    term = MotionTerm(LOSS, 0.7, decode=decode)
+    term = MotionTerm(SCORE, 0.7, decode=decode)
     result = term(x0, x0, torch.tensor([0.8, 0.1, 0.7]))
     assert decoded == [1] and len(result.values) == 1 and result.skipped == 0
     assert result.loss > 0 and torch.allclose(result.loss, sigma_weight(torch.tensor(0.1), 0.7) * result.values[0] / 3)
@@ -110,14 +103,14 @@ def test_noisy_samples_carry_no_motion_term_and_are_not_decoded():
 
 def test_jittered_prediction_costs_more_than_a_coherent_one():
     sigma = torch.tensor([0.1, 0.1])
-    term = MotionTerm(LOSS, 0.7, excess=True)
+    term = MotionTerm(EXCESS, 0.7)
     clean = moving(frames=12)
     assert term(moving(frames=12, jitter=2.0), clean, sigma).loss > term(clean, clean, sigma).loss + 0.01
 
 
 def test_anchored_form_is_zero_at_the_clean_clip_and_points_to_it():
     x0, sigma = moving(frames=12), torch.tensor([0.1, 0.2])
-    term = MotionTerm(AnchoredMotionLoss(), 0.7, decode=lambda latents: 2 * latents)
+    term = MotionTerm(Anchored(AnchoredMotionLoss()), 0.7, decode=lambda latents: 2 * latents)
     assert term(x0, x0, sigma).loss == 0
     hat = moving(frames=12, jitter=1.0, seed=3).requires_grad_()
     result = term(hat, x0, sigma)
@@ -135,7 +128,7 @@ def test_gradient_reaches_the_prediction_through_the_decoder():
         return mix(latents)
 
     hat = x0 * scale + 0.1 * torch.randn_like(x0) * (1 - scale)
-    MotionTerm(LOSS, 0.7, decode=decode)(hat, x0, torch.tensor([0.1, 0.2])).loss.backward()
+    MotionTerm(SCORE, 0.7, decode=decode)(hat, x0, torch.tensor([0.1, 0.2])).loss.backward()
     assert scale.grad is not None and torch.isfinite(scale.grad) and scale.grad != 0
 
 
@@ -144,7 +137,7 @@ def test_first_latent_frame_is_left_out_only_when_time_is_compressed():
     disturbed = x0.clone()
     disturbed[:, :, 0] = torch.randn_like(disturbed[:, :, 0])
     sigma = torch.tensor([0.1, 0.1])
-    drop, keep = MotionTerm(LOSS, 0.7, drop_first=True), MotionTerm(LOSS, 0.7)
+    drop, keep = MotionTerm(SCORE, 0.7, drop_first=True), MotionTerm(SCORE, 0.7)
     assert torch.allclose(drop(disturbed, x0, sigma).values, drop(x0, x0, sigma).values)
     assert not torch.allclose(keep(disturbed, x0, sigma).values, keep(x0, x0, sigma).values)
 
@@ -154,7 +147,7 @@ def test_bad_samples_are_skipped_counted_and_leave_gradients_finite():
     hat = moving(batch=3, jitter=1.0).requires_grad_()
     poison = torch.ones(3, 1, 1, 1, 1)
     poison[1] = math.inf
-    result = MotionTerm(LOSS, 0.7)(hat * poison, x0, sigma)
+    result = MotionTerm(SCORE, 0.7)(hat * poison, x0, sigma)
     assert result.skipped == 1 and len(result.values) == 2 and torch.isfinite(result.loss)
     result.loss.backward()
     assert torch.isfinite(hat.grad[[0, 2]]).all()
@@ -162,29 +155,29 @@ def test_bad_samples_are_skipped_counted_and_leave_gradients_finite():
     def decode(latents):  # a decoder that overflows on one sample
         return torch.where((latents.mean(dim=(1, 2, 3, 4), keepdim=True) == latents[:1].mean()), latents, latents * math.inf)
 
-    result = MotionTerm(LOSS, 0.7, decode=decode)(hat.detach(), x0, sigma)
+    result = MotionTerm(SCORE, 0.7, decode=decode)(hat.detach(), x0, sigma)
     assert result.skipped == 2 and len(result.values) == 1
 
 
 def test_motion_term_is_float32_under_autocast():
     x0, sigma = moving(jitter=1.0), torch.tensor([0.2, 0.2])
-    expected = MotionTerm(LOSS, 0.7)(x0, x0, sigma).values
+    expected = MotionTerm(SCORE, 0.7)(x0, x0, sigma).values
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        inside = MotionTerm(LOSS, 0.7)(x0, x0, sigma)
+        inside = MotionTerm(SCORE, 0.7)(x0, x0, sigma)
     assert inside.values.dtype == torch.float32 and torch.equal(inside.values, expected)
 
 
 def test_gradient_ratio_is_measured_without_touching_gradients():
     x0, noise, sigma = moving(jitter=1.0), torch.randn(2, 3, 8, 16, 16), torch.tensor([0.2, 0.3])
     weight = nn.Parameter(torch.tensor(0.9))
-    losses = training_losses(lambda x, s: weight * (noise - x0), PATH, x0, noise, sigma, MotionTerm(LOSS, 0.7), 0.5)
-    ratio = gradient_norm_ratio(losses, 0.5, [weight])
+    losses = training_losses(lambda x, s: weight * (noise - x0), PATH, x0, noise, sigma, spectral(0.5))
+    ratio = gradient_norm_ratio(losses, [weight])
     assert weight.grad is None
     (denoising,) = torch.autograd.grad(losses.denoising, [weight], retain_graph=True)
     (motion,) = torch.autograd.grad(losses.motion.loss, [weight], retain_graph=True)
     assert ratio == pytest.approx(0.5 * abs(motion.item()) / abs(denoising.item()), rel=1e-4) and ratio > 0
-    high = training_losses(lambda x, s: weight * x, PATH, x0, noise, torch.tensor([0.9, 0.9]), MotionTerm(LOSS, 0.7), 0.5)
-    assert gradient_norm_ratio(high, 0.5, [weight]) is None
+    high = training_losses(lambda x, s: weight * x, PATH, x0, noise, torch.tensor([0.9, 0.9]), spectral(0.5))
+    assert gradient_norm_ratio(high, [weight]) is None
 
 
 def test_spectral_config_from_settings():
