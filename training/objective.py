@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.noise_path import NoisePath, fraction_below
 from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
-from training.config import TrainConfig
+from phys_pipeline.spectral.config import SLICES
+from training.config import MOTION_TERMS, TrainConfig
 from training.objectives.anchored import Anchored
 from training.objectives.coherence_weighted import CoherenceWeights
 from training.objectives.crop import Crop
@@ -39,10 +40,17 @@ def share_below(config: TrainConfig, shift: float) -> float:
 
 
 def spectral_config(config: TrainConfig) -> SpectralConfig:
-    """The preset with its overrides. Raises ConfigError on an unknown field or a value out of range."""
+    """The preset with its overrides, `motion_terms` left out of the composite that it doesn't name.
+
+    Raises ConfigError on an unknown field or a value out of range.
+    """
     preset = SpectralConfig.paper if config.motion_preset == "paper" else SpectralConfig.calibrated
+    left_out = set(MOTION_TERMS) - set(config.motion_terms)
+    changes: dict[str, Any] = {f"{name}_weight": 0.0 for name in ("pace", "coherence") if name in left_out}
+    if left_out - {"pace", "coherence"}:
+        changes["slices"] = tuple(name for name in SLICES if name not in left_out)
     try:
-        return preset(**config.motion_overrides)
+        return preset(**{**config.motion_overrides, **changes})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"motion_overrides: {' '.join(str(error).split())}") from None
 
@@ -215,9 +223,9 @@ def _crop(config: TrainConfig, latents: tuple[int, ...]) -> Crop | None:
     stride = config.height // latents[2]  # pixels per latent cell
     if size is not None and size % stride:
         raise ConfigError(f"motion_crop_size={size} must be a multiple of {stride}, the autoencoder's step in pixels")
-    pictures = (
-        frames if latents[1] == config.frames or frames is None else 1 + (frames - 1) * (config.frames - 1) // (latents[1] - 1)
-    )
+    pictures = frames
+    if frames is not None and latents[1] < config.frames:
+        pictures = 1 + (frames - 1) * (config.frames - 1) // max(1, latents[1] - 1)
     if pictures is not None and pictures < 3:
         raise ConfigError(f"motion_crop_frames={frames} gives {pictures} frame(s), too few for motion: use more")
     return Crop(frames, None if size is None else size // stride)

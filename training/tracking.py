@@ -13,8 +13,8 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-_ALARM_SAMPLES = 20
-_ALARM_RATIO = 0.5
+_ALARM_SAMPLES = 50  # steps; the ratio of one step depends much on its noise levels
+_ALARM_RATIO = 0.8
 
 
 class RunLog:
@@ -57,7 +57,10 @@ class RunLog:
 
 
 class FreezingAlarm:
-    """Warns once when the motion energy of x0-hat, relative to the clips', falls under half of what it was at the start."""
+    """Warns once when the motion energy of x0-hat, relative to the clips', falls under 0.8 of what it was at the start.
+
+    Not under 0.8 of the clips': x0-hat is blurred by noise, and so moves less, from the first step on.
+    """
 
     def __init__(self) -> None:
         self._first: list[float] = []
