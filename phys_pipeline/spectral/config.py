@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
-
 SLICES = ("translation", "rotation", "scaling")
 
 

@@ -258,16 +258,27 @@ def test_every_sample_once_per_epoch_in_an_order_that_needs_no_state():
     assert order != sample_order(7, 2, 0, 21)
 
 
-def test_noise_levels_are_stratified_over_steps_and_shifted_once():
+def test_noise_levels_are_stratified_over_steps():
     path = get_family("hunyuan_video").path
     config = TrainConfig()
     for batch in (1, 2, 3, 32):
         levels = torch.cat([noise_levels(path, config, 1.0, step, batch) for step in range(-(-16 // batch))])
         counts = torch.histc(levels, bins=len(levels), min=0, max=1)
         assert levels.dtype == torch.float32 and counts.max() <= 2 and (counts == 1).float().mean() > 0.9  # an edge may round
-    levels = torch.cat([noise_levels(path, config, 7.0, step, 2) for step in range(2000)])
-    u = torch.tensor([0.1, 0.25, 0.5, 0.75])
-    assert torch.allclose(levels.quantile(u), 7 * u / (1 + 6 * u), atol=0.01)
+
+
+@pytest.mark.parametrize("law", ["stratified", "uniform", "logit_normal"])
+@pytest.mark.parametrize("shift", [1.0, 7.0])
+def test_noise_levels_have_the_laws_quantiles_shifted_once(law, shift):
+    path = get_family("hunyuan_video").path
+    config = TrainConfig(sigma_law=law)
+    levels = torch.cat([noise_levels(path, config, shift, step, 4) for step in range(1500)])
+    q = torch.tensor([0.1, 0.25, 0.5, 0.75, 0.9])
+    u = torch.sigmoid(2**0.5 * torch.erfinv(2 * q - 1)) if law == "logit_normal" else q
+    once = shift * u / (1 + (shift - 1) * u)
+    twice = shift * once / (1 + (shift - 1) * once)
+    assert torch.allclose(levels.quantile(q), once, atol=0.03)
+    assert shift == 1.0 or (levels.quantile(q)[:3] - twice[:3]).abs().min() > 0.07
 
 
 def test_learning_rate_schedule():
@@ -286,10 +297,39 @@ def test_generators_depend_on_their_purpose():
     assert torch.equal(torch.rand(3, generator=generator(0, "a")), torch.rand(3, generator=generator(0, "a")))
 
 
-def test_freezing_alarm_rings_once(caplog):
+def test_freezing_alarm_rings_once_under_four_fifths_of_the_start(caplog):
     alarm = FreezingAlarm()
     with caplog.at_level(logging.WARNING):
-        rung = [alarm.update(step, ratio) for step, ratio in enumerate([0.8] * 20 + [None] * 5 + [0.7] * 20 + [0.1] * 40)]
-    assert sum(rung) == 1 and not any(rung[:45]) and "motion_weight" in caplog.text
+        rung = [alarm.update(step, ratio) for step, ratio in enumerate([0.8] * 50 + [None] * 5 + [0.7] * 50 + [0.5] * 90)]
+    assert sum(rung) == 1 and not any(rung[:105]) and "motion_weight" in caplog.text
     steady = FreezingAlarm()
-    assert not any(steady.update(step, 0.8) for step in range(100))
+    assert not any(steady.update(step, 0.5) for step in range(200))  # blur by noise, from the start
+
+
+def test_every_objective_trains_and_is_logged(base, tmp_path):
+    pytest.importorskip("cv2")
+    names = ["spectral", "anchored", "coherence_weighted", "preference", "flow", "ltd"]
+    changes = {"motion_sigma": "every_step", "flow_sigma_max": 1.0, "preference_space": "pixel", "gradient_ratio_every": 1}
+    trainer = trainer_of(settings(base, tmp_path / "run", objective=names, **changes))
+    flags = [p.requires_grad for p in trainer.bare_model.parameters()]
+    record = trainer.step(0)
+    for key in ("denoising", "denoising_weighted", "motion", "anchored", "flow", "preference", "gradient_ratio"):
+        assert record[key] is not None and record[key] >= 0, key
+    assert record["motion_share"] == 1.0 and record["motion_skipped"] == 0 and record["motion_energy_ratio"] > 0
+    assert record["preference"] == pytest.approx(0.6931, abs=1e-4)  # the adapter starts as the base model
+    assert [p.requires_grad for p in trainer.bare_model.parameters()] == flags
+    assert trainer.step(1)["preference"] != pytest.approx(0.6931, abs=1e-7)  # the base is still the base, the adapter moved
+    plain = trainer_of(settings(base, tmp_path / "plain", objective="none")).step(0)
+    assert plain["denoising"] == record["denoising"]
+    assert plain["motion"] is None and plain["denoising_weighted"] is None and "preference" not in plain
+
+
+def test_cropped_motion_loss_is_the_same_in_one_batch_and_in_two(base, tmp_path):
+    changes = {"motion_weight": 0.5, "sigma_max": 1.0, "frames": 13, "height": 32, "width": 32, "max_train_steps": 1}
+    changes |= {"motion_crop_frames": 2, "motion_crop_size": 16, "objective": ["spectral", "preference"]}
+    large = trainer_of(settings(base, tmp_path / "large", **changes))
+    small = trainer_of(settings(base, tmp_path / "small", train_batch_size=1, gradient_accumulation_steps=2, **changes))
+    assert large.objective.terms["spectral"][1].crop.size == 2
+    first, second = large.step(0), small.step(0)
+    for key in ("denoising", "motion", "preference", "motion_energy_ratio", "gradient_norm"):
+        assert first[key] == pytest.approx(second[key], rel=1e-4), key

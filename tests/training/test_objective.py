@@ -7,9 +7,22 @@ from torch import nn
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.noise_path import RectifiedFlow
 from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
-from training.config import TrainConfig
-from training.objective import Objective, gradient_norm_ratio, share_below, spectral_config, training_losses
+from training.config import MOTION_TERMS, TrainConfig
+from training.objective import (
+    Batch,
+    Objective,
+    build_objective,
+    gradient_norm_ratio,
+    share_below,
+    spectral_config,
+    training_losses,
+)
 from training.objectives.anchored import Anchored
+from training.objectives.coherence_weighted import CoherenceWeights
+from training.objectives.crop import Crop
+from training.objectives.flow import FlowConsistency
+from training.objectives.ltd import DifferenceWeights
+from training.objectives.preference import Preference
 from training.objectives.spectral import Spectral
 from training.objectives.term import MotionTerm, motion_energy, sigma_weight
 
@@ -187,3 +200,133 @@ def test_spectral_config_from_settings():
         spectral_config(TrainConfig(motion_overrides={"patchs": 1}))
     with pytest.raises(ConfigError, match="keep must lie"):
         spectral_config(TrainConfig(motion_overrides={"keep": 2.0}))
+
+
+def everything(**changes):
+    """All candidates at once, on latents; `changes` replace weights."""
+    weights = {"spectral": 0.5, "anchored": 0.3, "flow": 0.2, "preference": 0.1, "coherence": 1.0, "ltd": 1.0, **changes}
+    calm = FlowConsistency(lambda a, b: torch.zeros(len(a), 2, *a.shape[2:]))
+    losses = {"spectral": EXCESS, "anchored": Anchored(AnchoredMotionLoss()), "flow": calm}
+    return Objective(
+        {name: (weights[name], MotionTerm(loss, 0.7)) for name, loss in losses.items() if weights[name]},
+        {
+            "coherence_weighted": CoherenceWeights(SpectralConfig.calibrated(), strength=weights["coherence"]),
+            "ltd": DifferenceWeights(weights["ltd"]),
+        },
+        (weights["preference"], Preference(beta=10.0)) if weights["preference"] else None,
+    )
+
+
+def step(objective, predict=None, rows=slice(None), batch=2):
+    generator = torch.Generator().manual_seed(5)
+    x0 = moving(batch=batch, jitter=1.0)
+    noise, wrong = torch.randn(x0.shape, generator=generator), torch.randn(x0.shape, generator=generator)
+    sigma = torch.linspace(0.2, 0.5, batch)
+    who = Batch(list(range(batch))[rows], list(range(10, 10 + batch))[rows], lambda x, s: x * 0.3)
+    predict = predict or (lambda x, s: 0.9 * (noise - x0)[rows] + 0.1 * wrong[rows] + 0.1 * x)
+    return training_losses(predict, PATH, x0[rows], noise[rows], sigma[rows], objective, who)
+
+
+def test_candidates_combine_without_touching_each_other():
+    both = step(everything())
+    assert set(both.terms) == set(everything().names) == {"spectral", "anchored", "flow", "preference"}
+    zero = dict.fromkeys(("spectral", "anchored", "flow", "preference"), 0)
+    parts = 0.0
+    for name, weight in (("spectral", 0.5), ("anchored", 0.3), ("flow", 0.2), ("preference", 0.1)):
+        alone = step(everything(**{**zero, name: weight}))
+        assert torch.equal(alone.terms[name].values, both.terms[name].values) and torch.equal(alone.fit, both.fit)
+        assert torch.equal(alone.denoising, both.denoising)
+        parts += weight * alone.terms[name].loss
+    assert torch.allclose(both.total, both.fit + parts) and not torch.allclose(both.fit, both.denoising)
+
+
+def test_weights_of_zero_are_the_plain_denoising_loss():
+    nothing = step(everything(spectral=0, anchored=0, flow=0, preference=0, coherence=0.0, ltd=0.0))
+    plain = step(Objective())
+    assert torch.allclose(nothing.total, plain.total, rtol=1e-6) and nothing.added is None and not nothing.terms
+
+
+def test_every_candidate_is_a_mean_over_its_samples():
+    both, first, second = step(everything()), step(everything(), rows=slice(0, 1)), step(everything(), rows=slice(1, 2))
+    for name, term in both.terms.items():
+        assert torch.allclose(term.loss, (first.terms[name].loss + second.terms[name].loss) / 2, atol=1e-5), name
+    assert torch.allclose(both.fit, (first.fit + second.fit) / 2, rtol=1e-4)
+    assert torch.allclose(both.total, (first.total + second.total) / 2, rtol=1e-4)
+
+
+def test_weight_maps_have_their_minimum_at_the_target():
+    """Whatever the weights, the gradient of the weighted loss vanishes at the true velocity and points to it elsewhere."""
+    x0, noise, sigma = moving(jitter=1.0), torch.randn(2, 3, 8, 16, 16), torch.tensor([0.2, 0.5])
+    objective = everything(spectral=0, anchored=0, flow=0, preference=0)
+    error = torch.randn_like(x0)
+    for size in (0.0, 1.0):
+        prediction = (noise - x0 + size * error).requires_grad_()
+        losses = training_losses(lambda x, s, p=prediction: p, PATH, x0, noise, sigma, objective, Batch([0, 1], [0, 1]))
+        (gradient,) = torch.autograd.grad(losses.total, prediction)
+        assert (gradient * error >= 0).all() and (size == 0) == bool((gradient == 0).all())
+
+
+def test_preference_without_a_base_and_a_crop_without_seeds_are_mistakes():
+    x0, sigma = moving(), torch.tensor([0.2, 0.3])
+    with pytest.raises(ValueError, match="needs the batch's seeds"):
+        training_losses(lambda x, s: x, PATH, x0, x0, sigma, everything(coherence=0.0), Batch([0, 1], [0, 1]))
+    with pytest.raises(ValueError, match="one seed per sample"):
+        MotionTerm(SCORE, 0.7, decode=lambda z: z, crop=Crop(4))(x0, x0, sigma)
+
+
+def test_every_step_gives_each_sample_the_whole_term():
+    x0, sigma = moving(jitter=1.0), torch.tensor([0.1, 0.99])
+    result = MotionTerm(SCORE, 0.7, every_step=True)(x0, x0, sigma)
+    assert len(result.values) == 2 and torch.allclose(result.loss, result.values.mean())
+    assert share_below(TrainConfig(motion_sigma="every_step"), 7.0) == 1.0
+
+
+def test_cropped_term_scores_the_same_piece_of_both_clips():
+    seen = []
+
+    def decode(latents):
+        seen.append(latents)
+        return latents
+
+    x0, sigma = moving(jitter=1.0, frames=9), torch.tensor([0.1, 0.1])
+    term = MotionTerm(EXCESS, 0.7, decode=decode, crop=Crop(5, 12))
+    assert term(x0, x0, sigma, [1, 2]).loss == 0 and torch.equal(*seen) and seen[0].shape == (2, 3, 5, 12, 12)
+    alone = term(x0[1:], x0[1:], sigma[1:], [2])
+    assert torch.equal(seen[2], seen[0][1:]) and len(alone.values) == 1
+
+
+def test_parts_of_the_spectral_loss_can_be_left_out():
+    without = {name: spectral_config(TrainConfig(motion_terms=[t for t in MOTION_TERMS if t != name])) for name in MOTION_TERMS}
+    assert spectral_config(TrainConfig()) == SpectralConfig.calibrated()
+    assert without["pace"] == SpectralConfig.calibrated(pace_weight=0.0)
+    assert without["coherence"] == SpectralConfig.calibrated(coherence_weight=0.0)
+    assert without["rotation"] == SpectralConfig.calibrated(slices=("translation", "scaling"))
+    scores = {name: SpectralMotionLoss(c)(moving(jitter=1.0, frames=12)).loss.item() for name, c in without.items()}
+    assert len({round(score, 5) for score in (*scores.values(), LOSS(moving(jitter=1.0, frames=12)).loss.item())}) == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"motion_space": "latent"}, "motion_space=latent leaves 2 of 9 frames"),
+        ({"objective": ["preference"], "frames": 9}, "preference reorders latent frames and has 2"),
+        ({"motion_crop_size": 20}, "must be a multiple of 8"),
+        ({"motion_crop_frames": 1}, r"motion_crop_frames=1 gives 1 frame\(s\)"),
+    ],
+)
+def test_settings_that_do_not_go_with_the_latents(settings, message):
+    config = TrainConfig(**{"frames": 9, "height": 32, "width": 32, **settings})
+    with pytest.raises(ConfigError, match=message):
+        build_objective(config, spectral_config(config), (4, 3, 4, 4), torch.device("cpu"), *[lambda x: x] * 2)
+
+
+def test_objective_of_a_configuration():
+    names = ["spectral", "anchored", "coherence_weighted", "preference", "ltd"]
+    config = TrainConfig(objective=names, anchored_weight=0.7, motion_crop_frames=2, motion_crop_size=16, frames=13)
+    made = build_objective(config, spectral_config(config), (4, 4, 8, 8), torch.device("cpu"), *[lambda x: x] * 2)
+    assert made.names == ("spectral", "anchored", "preference") and set(made.weightings) == {"coherence_weighted", "ltd"}
+    assert made.terms["anchored"][0] == 0.7 and made.terms["spectral"][1].crop == Crop(2, 2)
+    older = TrainConfig(motion_form="anchored", frames=13)
+    assert build_objective(older, spectral_config(older), (4, 4, 8, 8), torch.device("cpu"), *[lambda x: x] * 2).names == (
+        "anchored",
+    )
