@@ -332,4 +332,4 @@ def test_cropped_motion_loss_is_the_same_in_one_batch_and_in_two(base, tmp_path)
     assert large.objective.terms["spectral"][1].crop.size == 2
     first, second = large.step(0), small.step(0)
     for key in ("denoising", "motion", "preference", "motion_energy_ratio", "gradient_norm"):
-        assert first[key] == pytest.approx(second[key], rel=1e-4), key
+        assert first[key] == pytest.approx(second[key], rel=1e-3), key
