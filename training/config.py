@@ -98,7 +98,7 @@ class TrainConfig:
     coherence_tau: float = 0.1  # coherence_weighted: a block of the clip weighs exp(-its motion loss / tau)
     coherence_strength: float = 1.0  # 0 weighs everything alike
     ltd_strength: float = 1.0  # ltd: 0 weighs everything alike, 1 gives still places no weight
-    preference_weight: float = 0.01  # with beta=500 the first steps' gradient is near that of the denoising loss
+    preference_weight: float = 0.1  # with beta=500 its gradient is about that of the denoising loss (embedded model, 12 steps)
     preference_form: str = "dpo"  # dpo | hinge
     preference_beta: float = 500.0  # dpo: errors are means over elements, so this is large
     preference_margin: float = 0.01  # hinge: the gain in mean squared error after which a pair no longer counts

@@ -51,6 +51,8 @@ from training.objective import (
     gradient_norm_ratio,
     share_below,
     spectral_config,
+    step_numbers,
+    step_record,
     training_losses,
 )
 from training.objectives.coherence_weighted import CoherenceWeights
@@ -290,8 +292,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         sigmas = noise_levels(self.family.path, config, self.shift, step, self.global_batch)
-        names_of_terms = self.objective.names
-        sums = torch.zeros(4 + 3 * len(names_of_terms), dtype=torch.float64)  # see _numbers
+        terms = self.objective.names
+        sums = torch.zeros(4 + 3 * len(terms), dtype=torch.float64)  # of step_numbers
         ratio, names = None, []
         measure = config.gradient_ratio_every and step % config.gradient_ratio_every == 0
         for micro in range(config.gradient_accumulation_steps):
@@ -305,7 +307,7 @@ class Trainer:
                     ratio = gradient_norm_ratio(losses, self.parameters)
                 accelerator.backward(losses.total / config.gradient_accumulation_steps)
             names += used
-            sums += _numbers(losses, names_of_terms)
+            sums += step_numbers(losses, terms)
         sums = accelerator.reduce(sums.to(accelerator.device, torch.float32), reduction="sum").double().cpu()
         micros = config.gradient_accumulation_steps * accelerator.num_processes
         if not math.isfinite(float(sums[0])):
@@ -320,7 +322,7 @@ class Trainer:
             )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        means = _term_records(sums, names_of_terms, self.global_batch)
+        means = step_record(sums, terms, self.global_batch)
         if means["motion_skipped"]:
             log.warning(
                 "step %d: %d sample(s) without a finite added loss were left out of it", step + 1, means["motion_skipped"]
@@ -357,15 +359,8 @@ class Trainer:
                 return predict(x_t, sigma)
 
         seeds = [generator(config.seed, "objective", step, p).initial_seed() for p in places]
-        losses = training_losses(
-            predict,
-            self.family.path,
-            x0.to(device),
-            noise.to(device),
-            sigma.to(device),
-            self.objective,
-            Batch(indices, seeds, base),
-        )
+        tensors = (x0.to(device), noise.to(device), sigma.to(device))
+        losses = training_losses(predict, self.family.path, *tensors, self.objective, Batch(indices, seeds, base))
         return losses, [self.dataset.samples[i].name for i in indices]
 
     def save_adapter(self, folder: Path) -> Path:
@@ -397,27 +392,3 @@ def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
     }
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _numbers(losses: StepLosses, names: tuple[str, ...]) -> Tensor:
-    """Denoising loss, the weighted one, sum and number of energy ratios; per term the values' sum, their number, the skipped."""
-    ratios = losses.energy_ratio
-    numbers = [float(losses.denoising.detach()), float(losses.fit.detach()), float(ratios.sum()), len(ratios)]
-    for name in names:
-        term = losses.terms[name]
-        numbers += [float(term.values.sum()), len(term.values), term.skipped]
-    return torch.tensor(numbers, dtype=torch.float64)
-
-
-def _term_records(sums: Tensor, names: tuple[str, ...], batch: int) -> dict[str, float | None]:
-    """What the log says of the terms; `motion` is the spectral one, or the anchored one where there is no other."""
-    carried = {name: float(sums[5 + 3 * place]) for place, name in enumerate(names)}
-    means = {name: float(sums[4 + 3 * place]) / carried[name] if carried[name] else None for place, name in enumerate(names)}
-    motion = next((name for name in ("spectral", "anchored") if name in names), None)
-    record: dict[str, float | None] = {
-        "motion": means[motion] if motion else None,
-        "motion_share": carried[motion] / batch if motion else 0.0,
-        "motion_skipped": sum(float(sums[6 + 3 * place]) for place in range(len(names))),
-        "motion_energy_ratio": float(sums[2]) / float(sums[3]) if sums[3] else None,
-    }
-    return record | {name: mean for name, mean in means.items() if name != motion}

@@ -158,6 +158,30 @@ def gradient_norm_ratio(losses: StepLosses, parameters: list[nn.Parameter]) -> f
     return norm(losses.added) / fit if fit > 0 else None
 
 
+def step_numbers(losses: StepLosses, names: tuple[str, ...]) -> Tensor:
+    """Denoising loss, the weighted one, sum and number of energy ratios; per term the values' sum, their number, the skipped."""
+    ratios = losses.energy_ratio
+    numbers = [float(losses.denoising.detach()), float(losses.fit.detach()), float(ratios.sum()), len(ratios)]
+    for name in names:
+        term = losses.terms[name]
+        numbers += [float(term.values.sum()), len(term.values), term.skipped]
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def step_record(sums: Tensor, names: tuple[str, ...], batch: int) -> dict[str, float | None]:
+    """What the log says of the terms; `motion` is the spectral one, or the anchored one where there is no other."""
+    carried = {name: float(sums[5 + 3 * place]) for place, name in enumerate(names)}
+    means = {name: float(sums[4 + 3 * place]) / carried[name] if carried[name] else None for place, name in enumerate(names)}
+    motion = next((name for name in ("spectral", "anchored") if name in names), None)
+    record: dict[str, float | None] = {
+        "motion": means[motion] if motion else None,
+        "motion_share": carried[motion] / batch if motion else 0.0,
+        "motion_skipped": sum(float(sums[6 + 3 * place]) for place in range(len(names))),
+        "motion_energy_ratio": float(sums[2]) / float(sums[3]) if sums[3] else None,
+    }
+    return record | {name: mean for name, mean in means.items() if name != motion}
+
+
 def build_objective(
     config: TrainConfig,
     spectral: SpectralConfig,
