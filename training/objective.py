@@ -31,6 +31,7 @@ from training.objectives.preference import Preference
 from training.objectives.spectral import Spectral
 from training.objectives.term import MotionTerm, TermResult, motion_energy
 
+_STILL = 1e-6  # motion energy over mean square under which a clip is still and has no energy ratio
 Predict = Callable[[Tensor, Tensor], Tensor]  # x_t (B, C, T, H, W), sigma (B,) -> prediction (B, C, T, H, W)
 
 
@@ -270,5 +271,7 @@ def _weight_map(objective: Objective, x0: Tensor, batch: Batch | None) -> Tensor
 @torch.no_grad()
 def _energy_ratio(x0_hat: Tensor, x0: Tensor, sigma: Tensor, sigma_max: float) -> Tensor:
     # x0_hat, x0: (B, C, T, H, W); sigma: (B,); returns (K,)
-    ratio = motion_energy(x0_hat.float()) / motion_energy(x0.float()).clamp_min(1e-12)
-    return ratio[(sigma < sigma_max) & torch.isfinite(ratio)]
+    before = motion_energy(x0.float())
+    moves = before > _STILL * x0.float().square().flatten(1).mean(dim=1)
+    ratio = motion_energy(x0_hat.float()) / before
+    return ratio[moves & (sigma < sigma_max) & torch.isfinite(ratio)]

@@ -70,7 +70,8 @@ def trainer_of(config):
 
 
 def test_ten_steps_equal_five_and_resume_and_five(base, tmp_path):
-    changes = {"caption_dropout": 0.0, "motion_weight": 0.5, "sigma_max": 1.0}
+    changes = {"caption_dropout": 0.0, "motion_weight": 0.5, "sigma_max": 1.0, "preference_space": "pixel"}
+    changes["objective"] = ["spectral", "preference", "coherence_weighted", "ltd"]  # none keeps a state of its own
     train(settings(base, tmp_path / "straight", **changes), progress=False)
     assert (tmp_path / "straight" / "checkpoint-5" / ADAPTER).is_file()
     half = settings(base, tmp_path / "resumed", resume=str(tmp_path / "straight" / "checkpoint-5"), **changes)

@@ -266,6 +266,13 @@ def test_weight_maps_have_their_minimum_at_the_target():
         assert (gradient * error >= 0).all() and (size == 0) == bool((gradient == 0).all())
 
 
+def test_energy_ratio_is_of_moving_clips_below_sigma_max():
+    x0 = torch.cat([moving(), moving()[:, :, :1].expand(2, -1, 8, -1, -1)])
+    sigma = torch.tensor([0.1, 0.8, 0.1, 0.1])
+    losses = training_losses(lambda x, s: torch.zeros_like(x), PATH, x0, 0.5 * x0, sigma)  # x0-hat = (1 - sigma / 2) x0
+    assert torch.allclose(losses.energy_ratio, torch.tensor([0.95**2]), rtol=1e-4)
+
+
 def test_preference_without_a_base_and_a_crop_without_seeds_are_mistakes():
     x0, sigma = moving(), torch.tensor([0.2, 0.3])
     with pytest.raises(ValueError, match="needs the batch's seeds"):

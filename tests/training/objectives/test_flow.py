@@ -1,4 +1,6 @@
 import math
+import sys
+import types
 
 import pytest
 import torch
@@ -105,3 +107,22 @@ def test_missing_packages_are_named(monkeypatch):
         flow_estimator("raft", torch.device("cpu"))
     with pytest.raises(ConfigError, match=r"flow_estimator=dis needs cv2: pip install .phys-pipeline\[flow\]"):
         flow_estimator("auto", torch.device("cpu"))
+
+
+def test_raft_takes_sizes_that_are_multiples_of_eight_and_gives_pixels_of_the_clip(monkeypatch):
+    asked = []
+
+    class Raft(torch.nn.Module):
+        def forward(self, first, second, num_flow_updates):
+            asked.append((tuple(first.shape), float(first.min()), float(first.max()), num_flow_updates))
+            return [None, torch.ones(len(first), 2, *first.shape[2:])]
+
+    models = types.ModuleType("torchvision.models")
+    models.optical_flow = types.SimpleNamespace(
+        raft_large=lambda weights: Raft(), Raft_Large_Weights=types.SimpleNamespace(DEFAULT="weights")
+    )
+    monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
+    monkeypatch.setitem(sys.modules, "torchvision.models", models)
+    flow = module._raft(torch.device("cpu"))(torch.zeros(3, 3, 64, 150), torch.ones(3, 3, 64, 150))
+    assert asked == [((3, 3, 128, 152), -1.0, -1.0, 12)] and flow.shape == (3, 2, 64, 150)
+    assert torch.allclose(flow[:, 0], torch.tensor(150 / 152)) and torch.allclose(flow[:, 1], torch.tensor(0.5))
