@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from phys_pipeline import __version__
-from phys_pipeline.adapters import adapter_at, inject_lora, save_adapter
+from phys_pipeline.adapters import adapter_at, adapter_names, inject_lora, save_adapter
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import LoadedModel, VideoFamily, get_family
@@ -221,6 +221,10 @@ class Trainer:
 
     def _objective(self, spectral: SpectralConfig, vae: Any) -> Objective:
         config, dataset = self.config, self.dataset
+        if "preference" in config.active and not adapter_names(self.bare_model):
+            raise ConfigError(
+                "objective=preference compares with the base model, which only an adapter leaves as it was: set rank"
+            )
         if config.needs_vae:
             vae = vae.to(self.accelerator.device).requires_grad_(False)
             if config.gradient_checkpointing and getattr(vae, "_supports_gradient_checkpointing", False):

@@ -325,6 +325,12 @@ def test_every_objective_trains_and_is_logged(base, tmp_path):
     assert plain["motion"] is None and plain["denoising_weighted"] is None and "preference" not in plain
 
 
+def test_preference_needs_an_adapter_to_switch_off(base, tmp_path, monkeypatch):
+    monkeypatch.setattr("training.loop.adapter_names", lambda transformer: [])
+    with pytest.raises(ConfigError, match="compares with the base model"):
+        trainer_of(settings(base, tmp_path / "run", objective="preference", preference_space="pixel"))
+
+
 def test_cropped_motion_loss_is_the_same_in_one_batch_and_in_two(base, tmp_path):
     changes = {"motion_weight": 0.5, "sigma_max": 1.0, "frames": 13, "height": 32, "width": 32, "max_train_steps": 1}
     changes |= {"motion_crop_frames": 2, "motion_crop_size": 16, "objective": ["spectral", "preference"]}
