@@ -222,9 +222,7 @@ class Trainer:
     def _objective(self, spectral: SpectralConfig, vae: Any) -> Objective:
         config, dataset = self.config, self.dataset
         if "preference" in config.active and not adapter_names(self.bare_model):
-            raise ConfigError(
-                "objective=preference compares with the base model, which only an adapter leaves as it was: set rank"
-            )
+            raise ConfigError("objective=preference compares with the base model, which only an adapter leaves alone: set rank")
         if config.needs_vae:
             vae = vae.to(self.accelerator.device).requires_grad_(False)
             if config.gradient_checkpointing and getattr(vae, "_supports_gradient_checkpointing", False):

@@ -70,6 +70,11 @@ class Objective:
         """Names of the terms that are added to the denoising loss, in the order of the log."""
         return (*self.terms, *(["preference"] if self.preference else []))
 
+    @property
+    def held_out(self) -> Objective:
+        """What can be said of clips outside the data set: the terms, on whole clips; no weight map, no preference, no `batch`."""
+        return Objective({name: (w, term.whole()) for name, (w, term) in self.terms.items()}, sigma_max=self.sigma_max)
+
 
 @dataclass(frozen=True)
 class Batch:

@@ -281,6 +281,16 @@ def test_preference_without_a_base_and_a_crop_without_seeds_are_mistakes():
         MotionTerm(SCORE, 0.7, decode=lambda z: z, crop=Crop(4))(x0, x0, sigma)
 
 
+def test_held_out_clips_need_no_place_in_the_data_set():
+    full = everything()
+    full.terms["spectral"] = 0.5, MotionTerm(EXCESS, 0.7, decode=lambda z: z, crop=Crop(4))
+    x0, sigma = moving(jitter=1.0), torch.tensor([0.2, 0.3])
+    held_out = training_losses(lambda x, s: x, PATH, x0, x0.flip(2), sigma, full.held_out)
+    assert held_out.fit is held_out.denoising and set(held_out.terms) == {"spectral", "anchored", "flow"}
+    whole = training_losses(lambda x, s: x, PATH, x0, x0.flip(2), sigma, spectral(0.5)).terms["spectral"]
+    assert full.terms["spectral"][1].crop is not None and held_out.terms["spectral"].values.shape == whole.values.shape
+
+
 def test_every_step_gives_each_sample_the_whole_term():
     x0, sigma = moving(jitter=1.0), torch.tensor([0.1, 0.99])
     result = MotionTerm(SCORE, 0.7, every_step=True)(x0, x0, sigma)

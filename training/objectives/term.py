@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -78,6 +79,12 @@ class MotionTerm:
         with torch.autocast(device_type=x0_hat.device.type, enabled=False):
             total, values, rows = self._values(x0_hat.float(), x0.float(), weight, rows, seeds)
         return TermResult(total, values, wanted - len(rows))
+
+    def whole(self) -> MotionTerm:
+        """The same term on whole clips."""
+        term = copy.copy(self)
+        term.crop = None
+        return term
 
     def _values(
         self, x0_hat: Tensor, x0: Tensor, weight: Tensor, rows: Tensor, seeds: Sequence[int] | None
