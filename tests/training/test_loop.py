@@ -12,7 +12,9 @@ from phys_pipeline.errors import ConfigError, DataError, ModelError
 from phys_pipeline.families import get_family
 from training.checkpoint import clear_output, refuse_unfinished
 from training.config import TrainConfig
-from training.loop import generator, learning_rate, noise_levels, sample_order, start_accelerator, train
+from training.launch import start_accelerator
+from training.loop import train
+from training.schedule import generator, learning_rate, noise_levels, sample_order
 from training.tracking import FreezingAlarm
 
 ADAPTER = "pytorch_lora_weights.safetensors"
@@ -88,7 +90,8 @@ def test_output_folder_and_provenance(base, tmp_path):
     path = train(settings(base, tmp_path / "run", **changes), progress=False)
     assert path == tmp_path / "run" / ADAPTER
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
-        "checkpoint-1", "config.yaml", "log.jsonl", "provenance.json", ADAPTER, "tensorboard",
+        "checkpoint-1", "config.yaml", "curves.png", "log.jsonl", "provenance.json", ADAPTER, "report.html", "report.md",
+        "tensorboard",
     ]  # fmt: skip
     about = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert [c["caption"] for c in about["clips"]] == ["clip number 0", "clip number 1", "clip number 2"]
