@@ -30,3 +30,13 @@ def start_accelerator(config: TrainConfig) -> Any:
                 raise ConfigError(f"{key}=fp16 doesn't train on a CPU: use bf16 or fp32")
     mixed = "no" if config.precision == "fp32" else config.precision
     return Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=patience)])
+
+
+def check_motion_frames(config: TrainConfig, latent_frames: int) -> None:
+    """Raise ConfigError when the motion loss would see fewer than three frames of latents (the first is left out)."""
+    seen = latent_frames - (latent_frames < config.frames)
+    if config.motion_weight and config.motion_space == "latent" and seen < 3:
+        raise ConfigError(
+            f"motion_space=latent leaves {seen} of {config.frames} frames, too few for motion: "
+            "use more frames, motion_space=pixel or motion_weight=0"
+        )

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from phys_pipeline import __version__
 from phys_pipeline.atomic import atomic_file
-from phys_pipeline.errors import ConfigError, ModelError
+from phys_pipeline.errors import ModelError
 from phys_pipeline.families import VideoFamily, get_family
 from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
 from training.cache import CachedDataset, prepare_dataset
@@ -35,7 +35,7 @@ from training.checkpoint import (
     save_checkpoint,
 )
 from training.config import TrainConfig
-from training.launch import start_accelerator
+from training.launch import check_motion_frames, start_accelerator
 from training.objective import MotionTerm, StepLosses, gradient_norm_ratio, share_below, spectral_config, training_losses
 from training.optimizer import WeightAverage, check_optimizer, make_optimizer
 from training.report import write_report
@@ -166,11 +166,7 @@ class Trainer:
             decode = partial(self.family.decode_video, vae)
         latent_frames = self.dataset.clean(0).shape[1]
         drop_first = latent_frames < self.config.frames
-        if decode is None and latent_frames - drop_first < 3:
-            raise ConfigError(
-                f"motion_space=latent leaves {latent_frames - drop_first} of {self.config.frames} frames, too few for motion: "
-                "use more frames, motion_space=pixel or motion_weight=0"
-            )
+        check_motion_frames(self.config, latent_frames)
         anchored = self.config.motion_form == "anchored"
         return MotionTerm(
             AnchoredMotionLoss(spectral) if anchored else SpectralMotionLoss(spectral),

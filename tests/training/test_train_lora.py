@@ -150,5 +150,6 @@ def interrupt_and_resume(base, tmp_path, capsys):
 
 
 def test_overrides_may_stand_anywhere():
-    config = parse(["rank=3", "--config", str(CONFIG), "seed=7"])
-    assert (config.rank, config.seed, config.frames) == (3, 7, 16)
+    config, dry = parse(["rank=3", "--config", str(CONFIG), "seed=7"])
+    assert (config.rank, config.seed, config.frames, dry) == (3, 7, 16, False)
+    assert parse(["seed=1", "--dry-run"])[1]
