@@ -295,3 +295,42 @@ def test_freezing_alarm_rings_once(caplog):
     assert sum(rung) == 1 and not any(rung[:45]) and "motion_weight" in caplog.text
     steady = FreezingAlarm()
     assert not any(steady.update(step, 0.8) for step in range(100))
+
+
+def test_full_fine_tuning_saves_a_diffusers_folder_and_resumes_exactly(base, tmp_path):
+    """`rank: null` trains every weight; the average of the weights is kept beside them and resumed too."""
+    from diffusers import HunyuanVideoTransformer3DModel
+
+    changes = {"rank": None, "max_train_steps": 4, "checkpoint_every": 2, "motion_weight": 0.0, "ema_decay": 0.5}
+    path = train(settings(base, tmp_path / "straight", **changes), progress=False)
+    assert path == tmp_path / "straight" / "transformer"
+    resume = str(tmp_path / "straight" / "checkpoint-2")
+    train(settings(base, tmp_path / "resumed", resume=resume, **changes), progress=False)
+
+    def state(folder):
+        return HunyuanVideoTransformer3DModel.from_pretrained(folder / "transformer").state_dict()
+
+    trained, before = state(tmp_path / "straight"), state(base / "model")
+    assert equal(trained, state(tmp_path / "resumed"))
+    assert equal(state(tmp_path / "straight" / "ema"), state(tmp_path / "resumed" / "ema"))
+    assert sum(not torch.equal(trained[k], before[k]) for k in before) > 0.9 * len(before)
+    assert not equal(trained, state(tmp_path / "straight" / "ema"))
+    about = json.loads((tmp_path / "straight" / "provenance.json").read_text())
+    assert about["base_model"] == "model" and about["trainable_parameters"] == sum(v.numel() for v in before.values())
+    once_more = settings(base, tmp_path / "straight", **{**changes, "resume": "true"})
+    assert train(once_more, progress=False) == path and str(tmp_path) not in json.dumps(about)
+    with pytest.raises(ConfigError, match="rank=None and this run rank=2"):
+        train(settings(base, tmp_path / "other", **{**changes, "resume": resume, "rank": 2}), progress=False)
+
+
+def test_full_fine_tuning_in_bfloat16_keeps_float32_weights(base, tmp_path):
+    trainer = trainer_of(settings(base, tmp_path / "run", rank=None, precision="bf16", learning_rate=1e-6))
+    assert {p.dtype for p in trainer.bare_model.parameters()} == {torch.float32}
+    before = [p.detach().clone() for p in trainer.parameters]
+    trainer.step(0)
+    assert sum(not torch.equal(a, b) for a, b in zip(before, trainer.parameters, strict=True)) > 0.9 * len(before)
+
+
+def test_epochs_become_steps(base, tmp_path):
+    train(settings(base, tmp_path / "run", num_epochs=3, motion_weight=0, checkpoint_every=0), progress=False)
+    assert [r["step"] for r in records(tmp_path / "run")] == [1, 2, 3, 4, 5]  # 3 passes over 3 samples, 2 per step
