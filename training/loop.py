@@ -254,7 +254,8 @@ class Trainer:
                 f"step {step + 1}: the loss is not finite on {', '.join(names)}; lower learning_rate or use precision=fp32 "
                 "(the last checkpoint is intact: resume=true)"
             )
-        norm = float(accelerator.clip_grad_norm_(self.parameters, config.max_grad_norm))
+        accelerator.unscale_gradients(self.optimizer)
+        norm = float(nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm, foreach=True))
         if not math.isfinite(norm) and accelerator.scaler is None:  # the fp16 scaler skips such a step by itself
             raise ModelError(
                 f"step {step + 1}: the gradient is not finite on {', '.join(names)}; lower learning_rate or motion_weight"

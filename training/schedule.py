@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,16 +32,25 @@ def sample_order(count: int, seed: int, first: int, number: int) -> list[int]:
     indices = []
     for position in range(first, first + number):
         epoch, place = divmod(position, count)
-        indices.append(int(torch.randperm(count, generator=generator(seed, "order", epoch))[place]))
+        indices.append(_permutation(count, seed, epoch)[place])
     return indices
+
+
+@lru_cache(maxsize=2)
+def _permutation(count: int, seed: int, epoch: int) -> list[int]:
+    return torch.randperm(count, generator=generator(seed, "order", epoch)).tolist()
 
 
 def noise_levels(path: NoisePath, config: TrainConfig, shift: float, step: int, batch: int) -> Tensor:
     """Sigma (batch,) float32 of one step's global batch, stratified over blocks of steps that hold at least 16 samples."""
     steps = math.ceil(_SIGMA_BLOCK / batch) if config.sigma_law == "stratified" else 1
     block, place = divmod(step, steps)
-    drawn = path.sample(batch * steps, generator(config.seed, "sigma", block), law=config.sigma_law, shift=shift)  # type: ignore[arg-type]
-    return drawn[place * batch : (place + 1) * batch]
+    return _sigma_block(path, batch * steps, config.seed, block, config.sigma_law, shift)[place * batch : (place + 1) * batch]
+
+
+@lru_cache(maxsize=2)
+def _sigma_block(path: NoisePath, count: int, seed: int, block: int, law: str, shift: float) -> Tensor:
+    return path.sample(count, generator(seed, "sigma", block), law=law, shift=shift)  # type: ignore[arg-type]
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:
