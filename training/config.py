@@ -32,22 +32,24 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "sigma_law": ("stratified", "logit_normal", "uniform"),
     "precision": ("bf16", "fp16", "fp32"),
     "vae_precision": ("bf16", "fp16", "fp32"),
+    "optimizer": ("adamw", "adamw8bit"),
 }
 LISTS: dict[str, tuple[str, ...]] = {
     "objective": OBJECTIVES,
     "motion_terms": MOTION_TERMS,
     "preference_corruptions": _CORRUPTIONS,
 }
+TRACKERS = ("tensorboard", "wandb", "trackio")
 _POSITIVE = (
     "frames", "height", "width", "fps", "samples_per_clip", "window_stride", "max_clip_seconds", "vae_batch_size", "sigma_max",
     "shift", "rank", "alpha", "max_train_steps", "train_batch_size", "gradient_accumulation_steps", "learning_rate",
-    "max_grad_norm", "num_processes", "log_every", "motion_crop_frames", "motion_crop_size", "coherence_tau", "preference_beta",
-    "flow_sigma_max",
+    "max_grad_norm", "num_processes", "log_every", "num_epochs", "validation_quantiles", "motion_crop_frames",
+    "motion_crop_size", "coherence_tau", "preference_beta", "flow_sigma_max",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "motion_weight", "guidance", "lr_warmup_steps", "weight_decay", "seed", "checkpoint_every", "checkpoint_limit",
-    "gradient_ratio_every", "anchored_weight", "coherence_strength", "preference_weight", "preference_margin", "flow_weight",
-    "flow_smoothness", "ltd_strength",
+    "gradient_ratio_every", "validate_every", "anchored_weight", "coherence_strength", "preference_weight", "preference_margin",
+    "flow_weight", "flow_smoothness", "ltd_strength",
 )  # fmt: skip
 
 
@@ -115,19 +117,22 @@ class TrainConfig:
     guidance: float | None = None  # embedded guidance (the model sees 1000 times this); default the family's
     caption_dropout: float = 0.0  # share of captions replaced by the empty one
 
-    # adapter
-    rank: int = 16
+    # what is trained
+    rank: int | None = 16  # of the LoRA adapter; null trains every weight of the transformer, kept in float32
     alpha: float | None = None  # default: rank
     lora_targets: str | None = None  # regular expression of module names; default the family's transformer blocks
 
     # optimiser
     max_train_steps: int = 1000
+    num_epochs: float | None = None  # passes over the samples; sets max_train_steps
     train_batch_size: int = 1  # per process
     gradient_accumulation_steps: int = 1
     learning_rate: float = 1e-4
     lr_warmup_steps: int = 50
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
+    optimizer: str = "adamw"  # adamw | adamw8bit (needs bitsandbytes)
+    ema_decay: float | None = None  # average the trained weights over steps, such as 0.999; saved beside them in ema/
     precision: str = "bf16"  # bf16 | fp16 (CUDA only) | fp32
     gradient_checkpointing: bool = False
     seed: int = 0
@@ -138,7 +143,18 @@ class TrainConfig:
     checkpoint_limit: int = 2  # newest checkpoints kept; 0 keeps all
     resume: str = "false"  # false | true (newest checkpoint of output_dir) | a checkpoint folder
     log_every: int = 1
+    trackers: list[str] = field(
+        default_factory=lambda: ["tensorboard"]
+    )  # tensorboard | wandb | trackio; [] writes log.jsonl alone
     gradient_ratio_every: int = 0  # steps between measurements of the two losses' gradient norms; 0 never (two extra backwards)
+
+    # validation: base and trained model on the same noise, before the first and after the last step
+    validate_every: int = 0  # and every so many steps; 0 not in between
+    validation_data: str | None = None  # folder of held-out clips with captions
+    validation_split: float = 0.0  # or the share of the clips in `data` that is held out
+    validation_quantiles: int = 5  # noise levels at which held-out clips are scored: middles of equal slices of the sigma law
+    validation_prompts: list[str] = field(default_factory=list)  # videos are made from these, with and without the adapter
+    validation_seeds: list[int] = field(default_factory=lambda: [0])
 
     def __post_init__(self) -> None:
         types = get_type_hints(type(self))
@@ -179,6 +195,19 @@ class TrainConfig:
             )
         if self.motion_space == "latent" and (self.motion_crop_frames or self.motion_crop_size):
             raise ConfigError("motion_crop_frames and motion_crop_size save decoding: they need motion_space=pixel")
+        if not 0.0 <= self.validation_split < 1.0:
+            raise ConfigError(f"validation_split={self.validation_split} must lie in [0, 1)")
+        if self.validation_split and self.validation_data:
+            raise ConfigError("validation_split and validation_data are both set: use one of them")
+        if self.validate_every and not (self.validation_split or self.validation_data or self.validation_prompts):
+            raise ConfigError(
+                "validate_every needs something to validate on: validation_split, validation_data or validation_prompts"
+            )
+        if self.ema_decay is not None and not 0.0 < self.ema_decay < 1.0:
+            raise ConfigError(f"ema_decay={self.ema_decay} must lie in (0, 1)")
+        for name in self.trackers:
+            if name not in TRACKERS:
+                raise ConfigError(f"trackers: {name!r} is not one of {', '.join(TRACKERS)}{_nearest(name, TRACKERS)}")
 
     def _check_list(self, key: str, allowed: tuple[str, ...]) -> None:
         names: list[str] = getattr(self, key)
@@ -213,7 +242,7 @@ class TrainConfig:
     @property
     def lora_alpha(self) -> float:
         """Numerator of the adapter's scale alpha / rank."""
-        return float(self.rank) if self.alpha is None else self.alpha
+        return float(self.rank or 1) if self.alpha is None else self.alpha
 
     @property
     def needs_vae(self) -> bool:
@@ -285,7 +314,12 @@ def _nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
 
 def _coerce(key: str, value: Any, kind: Any) -> Any:
     """Bring a YAML value to the field's type, or say in one line what was expected."""
-    options = [a for a in get_args(kind) if a is not type(None)] if get_origin(kind) not in (dict, list) else []
+    if get_origin(kind) is list:
+        if key in LISTS and isinstance(value, str):  # objective=anchored,ltd
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        values = [] if value is None else value if isinstance(value, list) else [value]
+        return [_coerce(key, item, get_args(kind)[0]) for item in values]
+    options = [a for a in get_args(kind) if a is not type(None)] if get_origin(kind) is not dict else []
     if options:  # X | None
         if value is None:
             return None
@@ -312,11 +346,5 @@ def _coerce(key: str, value: Any, kind: Any) -> Any:
         return dict(value)
     if get_origin(kind) is dict and value is None:
         return {}
-    if get_origin(kind) is list and isinstance(value, str):
-        value = [part.strip() for part in value.split(",") if part.strip()]  # objective=anchored,ltd
-    if get_origin(kind) is list and isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
-        return list(value)
-    if get_origin(kind) is list:
-        raise ConfigError(f"{key}={value!r} should be a list of names, such as [a, b]")
     name = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(kind, "a mapping")
     raise ConfigError(f"{key}={value!r} should be {name}")

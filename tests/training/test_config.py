@@ -77,7 +77,7 @@ def test_a_crop_needs_pixels():
         ("objective=[none, ltd]", "objective=none stands alone"),
         ("objective=ltd,ltd", "objective: ltd, ltd names one twice"),
         ("objective=[]", "objective is empty"),
-        ("objective=3", "should be a list of names"),
+        ("objective=3", "objective: '3' is not one of"),
         ("motion_terms=[translations]", "did you mean 'translation'?"),
         ("preference_corruptions=jitter", "preference_space=latent can only reverse, shuffle, stutter"),
         ("ltd_strength=2", "must lie in [0, 1]"),

@@ -12,7 +12,9 @@ from phys_pipeline.errors import ConfigError, DataError, ModelError
 from phys_pipeline.families import get_family
 from training.checkpoint import clear_output, refuse_unfinished
 from training.config import TrainConfig
-from training.loop import generator, learning_rate, noise_levels, sample_order, start_accelerator, train
+from training.launch import start_accelerator
+from training.loop import train
+from training.schedule import generator, learning_rate, noise_levels, sample_order
 from training.tracking import FreezingAlarm
 
 ADAPTER = "pytorch_lora_weights.safetensors"
@@ -89,7 +91,8 @@ def test_output_folder_and_provenance(base, tmp_path):
     path = train(settings(base, tmp_path / "run", **changes), progress=False)
     assert path == tmp_path / "run" / ADAPTER
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
-        "checkpoint-1", "config.yaml", "log.jsonl", "provenance.json", ADAPTER, "tensorboard",
+        "checkpoint-1", "config.yaml", "curves.png", "log.jsonl", "provenance.json", ADAPTER, "report.html", "report.md",
+        "tensorboard",
     ]  # fmt: skip
     about = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert [c["caption"] for c in about["clips"]] == ["clip number 0", "clip number 1", "clip number 2"]
@@ -340,3 +343,42 @@ def test_cropped_motion_loss_is_the_same_in_one_batch_and_in_two(base, tmp_path)
     first, second = large.step(0), small.step(0)
     for key in ("denoising", "motion", "preference", "motion_energy_ratio", "gradient_norm"):
         assert first[key] == pytest.approx(second[key], rel=1e-3), key
+
+
+def test_full_fine_tuning_saves_a_diffusers_folder_and_resumes_exactly(base, tmp_path):
+    """`rank: null` trains every weight; the average of the weights is kept beside them and resumed too."""
+    from diffusers import HunyuanVideoTransformer3DModel
+
+    changes = {"rank": None, "max_train_steps": 4, "checkpoint_every": 2, "motion_weight": 0.0, "ema_decay": 0.5}
+    path = train(settings(base, tmp_path / "straight", **changes), progress=False)
+    assert path == tmp_path / "straight" / "transformer"
+    resume = str(tmp_path / "straight" / "checkpoint-2")
+    train(settings(base, tmp_path / "resumed", resume=resume, **changes), progress=False)
+
+    def state(folder):
+        return HunyuanVideoTransformer3DModel.from_pretrained(folder / "transformer").state_dict()
+
+    trained, before = state(tmp_path / "straight"), state(base / "model")
+    assert equal(trained, state(tmp_path / "resumed"))
+    assert equal(state(tmp_path / "straight" / "ema"), state(tmp_path / "resumed" / "ema"))
+    assert sum(not torch.equal(trained[k], before[k]) for k in before) > 0.9 * len(before)
+    assert not equal(trained, state(tmp_path / "straight" / "ema"))
+    about = json.loads((tmp_path / "straight" / "provenance.json").read_text())
+    assert about["base_model"] == "model" and about["trainable_parameters"] == sum(v.numel() for v in before.values())
+    once_more = settings(base, tmp_path / "straight", **{**changes, "resume": "true"})
+    assert train(once_more, progress=False) == path and str(tmp_path) not in json.dumps(about)
+    with pytest.raises(ConfigError, match="rank=None and this run rank=2"):
+        train(settings(base, tmp_path / "other", **{**changes, "resume": resume, "rank": 2}), progress=False)
+
+
+def test_full_fine_tuning_in_bfloat16_keeps_float32_weights(base, tmp_path):
+    trainer = trainer_of(settings(base, tmp_path / "run", rank=None, precision="bf16", learning_rate=1e-6))
+    assert {p.dtype for p in trainer.bare_model.parameters()} == {torch.float32}
+    before = [p.detach().clone() for p in trainer.parameters]
+    trainer.step(0)
+    assert sum(not torch.equal(a, b) for a, b in zip(before, trainer.parameters, strict=True)) > 0.9 * len(before)
+
+
+def test_epochs_become_steps(base, tmp_path):
+    train(settings(base, tmp_path / "run", num_epochs=3, motion_weight=0, checkpoint_every=0), progress=False)
+    assert [r["step"] for r in records(tmp_path / "run")] == [1, 2, 3, 4, 5]  # 3 passes over 3 samples, 2 per step
