@@ -181,6 +181,7 @@ class Trainer:
         objective = build_objective(
             config,
             spectral,
+            (config.frames, config.height),
             tuple(dataset.clean(0).shape),
             self.accelerator.device,
             decode=partial(self.family.decode_video, vae),

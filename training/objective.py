@@ -191,6 +191,7 @@ def step_record(sums: Tensor, names: tuple[str, ...], batch: int) -> dict[str, f
 def build_objective(
     config: TrainConfig,
     spectral: SpectralConfig,
+    clip: tuple[int, int],
     latents: tuple[int, ...],
     device: torch.device,
     decode: Callable[[Tensor], Tensor],
@@ -199,22 +200,22 @@ def build_objective(
     """The objective of a configuration.
 
     Args:
-        latents: shape (C, T, H, W) of a clip's latents.
+        clip: frames and height in pixels of the shortest clip, and `latents` its latents' shape (C, T, H, W).
         decode: latents -> pixels in [0, 1], differentiable; `encode` the way back. Called only by what works in pixels.
 
     Raises ConfigError for clips that are too short and settings that don't go with their size.
     """
     active, pixels = config.active, config.motion_space == "pixel"
-    drop_first = latents[1] < config.frames
+    drop_first = latents[1] < clip[0]
     scored = latents[1] - drop_first
     for name in ("spectral", "anchored", "coherence_weighted"):
         if name in active and not pixels and scored < 3:
             raise ConfigError(
-                f"motion_space=latent leaves {scored} of {config.frames} frames, too few for motion: "
+                f"motion_space=latent leaves {scored} of {clip[0]} frames, too few for motion: "
                 f"use more frames, motion_space=pixel or an objective without {name}"
             )
     every_step = config.motion_sigma == "every_step"
-    seen: dict[str, Any] = {"decode": decode if pixels else None, "crop": _crop(config, latents), "drop_first": drop_first}
+    seen: dict[str, Any] = {"decode": decode if pixels else None, "crop": _crop(config, clip, latents), "drop_first": drop_first}
     terms: dict[str, tuple[float, MotionTerm]] = {}
     if "spectral" in active:
         loss = Spectral(SpectralMotionLoss(spectral), excess=config.motion_form == "excess")
@@ -246,16 +247,16 @@ def build_objective(
     return Objective(terms, weightings, preference, config.sigma_max)
 
 
-def _crop(config: TrainConfig, latents: tuple[int, ...]) -> Crop | None:
+def _crop(config: TrainConfig, clip: tuple[int, int], latents: tuple[int, ...]) -> Crop | None:
     frames, size = config.motion_crop_frames, config.motion_crop_size
     if frames is None and size is None:
         return None
-    stride = config.height // latents[2]  # pixels per latent cell
+    stride = clip[1] // latents[2]  # pixels per latent cell
     if size is not None and size % stride:
         raise ConfigError(f"motion_crop_size={size} must be a multiple of {stride}, the autoencoder's step in pixels")
     pictures = frames
-    if frames is not None and latents[1] < config.frames:
-        pictures = 1 + (frames - 1) * (config.frames - 1) // max(1, latents[1] - 1)
+    if frames is not None and latents[1] < clip[0]:
+        pictures = 1 + (frames - 1) * (clip[0] - 1) // max(1, latents[1] - 1)
     if pictures is not None and pictures < 3:
         raise ConfigError(f"motion_crop_frames={frames} gives {pictures} frame(s), too few for motion: use more")
     return Crop(frames, None if size is None else size // stride)
