@@ -1,4 +1,4 @@
-"""The command line: ``phys-pipeline score|compare|overlay|generate``.
+"""The command line: ``phys-pipeline score|compare|overlay|generate|data``.
 
 Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 2 an expected error (one line that says what to do),
 130 interrupted; an interrupted or failed command leaves no half-written file.
@@ -7,12 +7,14 @@ Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 2 an ex
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import logging
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +100,12 @@ def build_parser() -> argparse.ArgumentParser:
     _picture_options(generate)
     _output_options(generate, "generated.mp4")
     generate.set_defaults(run=run_generate)
+
+    commands.add_parser(
+        "data",
+        help="inspect and score the clips of a training set",
+        description="Needs a checkout of the repository: `phys-pipeline data --help` there says more.",
+    )
     return parser
 
 
@@ -218,6 +226,23 @@ def run_generate(options: argparse.Namespace) -> int:
     return _write_scored(options, list(videos.values()), reports, about)
 
 
+def run_data(arguments: Sequence[str]) -> int:
+    """``phys-pipeline data``: the trainer's own command, which lies beside this package and is not installed with it."""
+    try:
+        command = importlib.import_module("training.data_command")
+    except ModuleNotFoundError as error:
+        if error.name == "yaml":
+            raise ConfigError('the trainer\'s settings need PyYAML: pip install "phys-pipeline[train]"') from None
+        if error.name is None or error.name.split(".")[0] != "training":
+            raise
+        checkout = Path(__file__).resolve().parents[1]
+        if not (checkout / "training" / "data_command.py").is_file():
+            raise ConfigError("`phys-pipeline data` needs the trainer: run it in a checkout of the repository") from None
+        sys.path.append(str(checkout))
+        return run_data(arguments)
+    return int(command.main(arguments))
+
+
 def _read_and_score(file: str, options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     from phys_pipeline.media import read_video
     from phys_pipeline.scoring import score_video
@@ -325,11 +350,16 @@ def _say(text: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    options = build_parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    run: Callable[[], int]
+    if given[:1] == ["data"]:
+        run = partial(run_data, given[1:])
+    else:
+        options = build_parser().parse_args(given)
+        run = partial(options.run, options)
     logging.basicConfig(level=logging.WARNING, format="warning: %(message)s", stream=sys.stderr)
-    run: Callable[[argparse.Namespace], int] = options.run
     try:
-        code = run(options)
+        code = run()
         sys.stdout.flush()
         return code
     except PhysPipelineError as error:

@@ -127,7 +127,7 @@ def test_wrong_options_say_what_to_do(arguments, words, tmp_path, monkeypatch, c
 
 def test_every_option_of_every_command_is_explained():
     commands = next(action for action in build_parser()._actions if action.dest == "command").choices
-    assert set(commands) == {"score", "compare", "overlay", "generate"}
+    assert set(commands) == {"score", "compare", "overlay", "generate", "data"}
     for name, parser in commands.items():
         assert len(parser.description) > 40
         for action in parser._actions:

@@ -23,13 +23,16 @@ from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import DataError, ModelError
 from phys_pipeline.families import VideoFamily
 from phys_pipeline.families.sources import local_folder
+from training.buckets import config_buckets
 from training.config import TrainConfig
-from training.data import Clip, SkipClip, Skipped, find_clips, read_windows, reason_table
+from training.data import SkipClip, read_windows
+from training.sources import Clip, Skipped, find_clips, reason_table
 
 log = logging.getLogger(__name__)
 
 CODE_VERSION = 1  # raise when reading, resizing or encoding changes its result
 _CHUNKS, _CHUNK_BYTES = 16, 1 << 16
+_SKIPPED_SHOWN = 50  # a filtered table of a million clips should not fill the log
 
 
 class TensorCache:
@@ -72,10 +75,15 @@ class TensorCache:
         with safe_open(str(self.path(key)), "pt") as reader:
             return reader.get_slice(name)[row]
 
-    def rows(self, key: str, name: str) -> int:
-        """Length of a tensor's first axis."""
+    def shape(self, key: str, name: str) -> list[int]:
+        """Shape of a tensor, without reading it."""
         with safe_open(str(self.path(key)), "pt") as reader:
-            return int(reader.get_slice(name).get_shape()[0])
+            return reader.get_slice(name).get_shape()
+
+    def about(self, key: str) -> dict[str, Any]:
+        """What the entry says it was made from."""
+        with safe_open(str(self.path(key)), "pt") as reader:
+            return json.loads(reader.metadata()["about"])
 
 
 def caches(root: str | Path) -> tuple[TensorCache, TensorCache]:
@@ -128,6 +136,7 @@ def latents_key(clip: Clip, config: TrainConfig, vae_identity: str) -> str:
         extraction["samples"] = config.samples_per_clip
     if config.frame_extraction == "sliding":
         extraction["stride"] = config.window_stride
+    buckets = {} if config.buckets == "off" else {"buckets": config_buckets(config)}  # the clip's own is known once it is read
     return content_key(
         clip=clip.digest,
         size=[config.height, config.width],
@@ -138,6 +147,7 @@ def latents_key(clip: Clip, config: TrainConfig, vae_identity: str) -> str:
         family=config.family,
         vae=vae_identity,
         dtype=config.vae_precision,
+        **buckets,
     )
 
 
@@ -154,6 +164,8 @@ class Sample:
     latents: str
     window: int
     text: str
+    bucket: int  # samples of one number have latents of one shape
+    frames: int  # of the window, before encoding
 
 
 class CachedDataset:
@@ -162,9 +174,14 @@ class CachedDataset:
     def __init__(self, root: Path, samples: list[Sample], empty_text: str, clips: list[Clip]) -> None:
         self.latents, self.text = caches(root)
         self.samples, self.empty_text, self.clips = samples, empty_text, clips
+        self.bucket_of = tuple(sample.bucket for sample in samples)
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    def shortest(self) -> int:
+        """Index of a sample with the fewest frames."""
+        return min(range(len(self.samples)), key=lambda index: self.samples[index].frames)
 
     def digest(self) -> str:
         """Fingerprint of the clips' bytes and captions, 16 hexadecimal digits."""
@@ -201,7 +218,7 @@ def encode_clips(
         latents = torch.cat([encode(batch).float().cpu() for batch in batches])
         if not torch.isfinite(latents).all():
             raise ModelError(f"{clip.name}: the VAE gave values that are not finite; set vae_precision=fp32")
-        about = {"clip": clip.name, "sha256": clip.digest, "frames": config.frames, "fps": config.fps, "vae": vae_identity}
+        about = {"clip": clip.name, "sha256": clip.digest, "frames": windows[0].shape[1], "fps": config.fps, "vae": vae_identity}
         cache.write(key, {"latents": latents}, about)
         encoded += 1
         log.info("encoded %s: %d window(s) of %s", clip.name, len(latents), "x".join(map(str, latents.shape[1:])))
@@ -238,18 +255,21 @@ def collect(
     """The data set of all encoded clips. Raises DataError with every reason when none is left."""
     latents, _ = caches(config.cache_dir)
     unusable = {s.name for s in skipped}
-    samples, used = [], []
+    samples: list[Sample] = []
+    used: list[Clip] = []
+    shapes: dict[tuple[int, ...], int] = {}
     for clip in clips:
         if clip.name in unusable:
             continue
         key = latents_key(clip, config, vae_identity)
-        windows = latents.rows(key, "latents")
+        windows, *shape = latents.shape(key, "latents")
+        bucket, frames = shapes.setdefault(tuple(shape), len(shapes)), latents.about(key)["frames"]
         names = [clip.name] if windows == 1 else [f"{clip.name}#{w}" for w in range(windows)]
         caption = text_key(clip.caption, config, text_identity)
-        samples += [Sample(name, key, w, caption) for w, name in enumerate(names)]
+        samples += [Sample(name, key, w, caption, bucket, frames) for w, name in enumerate(names)]
         used.append(clip)
     if not samples:
-        reasons = reason_table(skipped) or "the folder holds no clip"
+        reasons = reason_table(skipped) or "it holds no clip"
         raise DataError(f"no usable clip in {config.data}: {reasons}")
     return CachedDataset(Path(config.cache_dir), samples, text_key("", config, text_identity), used)
 
@@ -272,7 +292,8 @@ def prepare_dataset(
     """
     clips, skipped = find_clips(config)
     vae = family.load("vae", config.model, dtype=vae_dtype)
-    family.check_size(config.frames, config.height, config.width, vae)
+    for bucket in config_buckets(config):
+        family.check_size(*bucket, vae)
     if config.vae_tiling and hasattr(vae, "enable_tiling"):
         vae.enable_tiling()
     vae_identity, text_identity = model_identities(config, family, vae)
@@ -309,8 +330,10 @@ def prepare_dataset(
     if device.type == "cuda":
         torch.cuda.empty_cache()  # room for the transformer
     spoken = sum(gather([spoken]))
-    for s in skipped:
+    for s in skipped[:_SKIPPED_SHOWN]:
         log.warning("skipped %s: %s", s.name, s.reason)
+    if len(skipped) > _SKIPPED_SHOWN:
+        log.warning("and %d more clips; `phys-pipeline data inspect` lists them all", len(skipped) - _SKIPPED_SHOWN)
     dataset = collect(clips, skipped, config, vae_identity, text_identity)
     log.info("clips: %d used, %d skipped; %d samples", len(dataset.clips), len(skipped), len(dataset))
     log.info(

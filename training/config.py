@@ -65,7 +65,10 @@ class TrainConfig:
     family: str = "hunyuan_video"
 
     # clips
-    data: str = "samples/clips"  # folder of clips, each with a .txt caption of the same name
+    data: str = "samples/clips"  # folder of clips with .txt captions of the same name, or a table .csv, .jsonl or .parquet
+    video_root: str | None = None  # folder that a table's paths are relative to; default the table's own
+    data_scores: str | None = None  # scores of `phys-pipeline data score`: more columns to filter by
+    data_filters: dict[str, Any] = field(default_factory=dict)  # {"aesthetic score": ">=5", "camera motion": "static|zoom_in"}
     frames: int = 16
     height: int = 64
     width: int = 64
@@ -75,6 +78,7 @@ class TrainConfig:
     window_stride: int | None = None  # frames between windows of `sliding`; default half of `frames`
     max_clip_seconds: float | None = 20.0  # longer clips are read up to here; null reads them whole
     missing_captions: str = "error"  # error | skip
+    buckets: Any = "off"  # off | auto (shapes of equal area around height x width) | [[frames, height, width], ...]
     repeated_frames: str = "skip"  # skip | allow: windows that would show one source frame twice
     vae_batch_size: int = 1  # windows encoded at once
     vae_precision: str = "fp32"  # bf16 | fp16 (CUDA only) | fp32: how clips are encoded (and decoded for motion_space=pixel)
@@ -182,9 +186,10 @@ class TrainConfig:
         for key in ("coherence_strength", "ltd_strength"):
             if getattr(self, key) > 1.0:
                 raise ConfigError(f"{key}={getattr(self, key)} must lie in [0, 1]")
-        if self.active and self.frames < 3:
+        shortest = min([self.frames] if isinstance(self.buckets, str) else [bucket[0] for bucket in self.buckets])
+        if self.active and shortest < 3:
             raise ConfigError(
-                f"motion_weight needs at least 3 frames, frames={self.frames}, and so do the other objectives: "
+                f"motion_weight needs at least 3 frames, frames={shortest}, and so do the other objectives: "
                 "set objective=none or more frames"
             )
         if "none" in self.objective and len(self.objective) > 1:
@@ -314,6 +319,8 @@ def _nearest(name: str, known: list[str] | tuple[str, ...]) -> str:
 
 def _coerce(key: str, value: Any, kind: Any) -> Any:
     """Bring a YAML value to the field's type, or say in one line what was expected."""
+    if key == "buckets":
+        return _coerce_buckets(value)
     if get_origin(kind) is list:
         if key in LISTS and isinstance(value, str):  # objective=anchored,ltd
             value = [part.strip() for part in value.split(",") if part.strip()]
@@ -348,3 +355,15 @@ def _coerce(key: str, value: Any, kind: Any) -> Any:
         return {}
     name = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(kind, "a mapping")
     raise ConfigError(f"{key}={value!r} should be {name}")
+
+
+def _coerce_buckets(value: Any) -> str | list[list[int]]:
+    """off, auto, or a list of [frames, height, width] without repeats; YAML reads a bare `off` as false."""
+    if value in (False, None, "off"):
+        return "off"
+    if value == "auto":
+        return "auto"
+    triples = isinstance(value, (list, tuple)) and all(isinstance(b, (list, tuple)) and len(b) == 3 for b in value)
+    if not triples or not value or not all(type(n) is int and n > 0 for bucket in value for n in bucket):
+        raise ConfigError(f"buckets={value!r} should be off, auto or a list such as [[16, 64, 64], [16, 48, 80]]")
+    return [list(bucket) for bucket in dict.fromkeys(tuple(bucket) for bucket in value)]

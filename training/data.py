@@ -1,145 +1,67 @@
-"""From a folder of captioned clips to windows of pixels at one size and one frame rate."""
+"""From a clip on disk to windows of pixels at one size and one frame rate."""
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from phys_pipeline.errors import DataError, MediaError
+from phys_pipeline.errors import MediaError
 from phys_pipeline.media import Video, VideoInfo, probe, read_video
+from training.buckets import Bucket, config_buckets, nearest_bucket
 from training.config import TrainConfig
+from training.sources import STILL, Clip
 
 log = logging.getLogger(__name__)
 
-STILL_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
-SUFFIXES = (
-    *STILL_SUFFIXES, ".mp4", ".webm", ".mkv", ".mov", ".avi", ".m4v", ".mpg", ".mpeg", ".ts", ".ogv", ".wmv", ".flv",
-    ".gif", ".apng", ".webp", ".avif",
-)  # fmt: skip
 _SAME_RATE = 0.05
-_STILL = "a still picture; pictures train only with frames=1"
 _REPEAT_ADVICE = "lower fps or set repeated_frames=allow"
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A clip on disk with its caption; `name` is the path relative to the data folder."""
-
-    path: Path
-    name: str
-    caption: str
-    digest: str  # sha256 of the file's bytes
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A clip that is not trained on, and why."""
-
-    name: str
-    reason: str
 
 
 class SkipClip(Exception):
     """Raised by `read_windows`: this clip can't be used; the message is the reason."""
 
 
-def find_clips(config: TrainConfig) -> tuple[list[Clip], list[Skipped]]:
-    """List the clips of `config.data` (all sub-folders, sorted by name) with their captions.
-
-    The caption of `walk.mp4` is the text of `walk.txt`. Raises DataError when the folder is missing, or lists every clip
-    that lacks a caption unless `missing_captions: skip`.
-    """
-    root = Path(config.data)
-    if not root.is_dir():
-        raise DataError(f"{root}: no such folder of clips; set data=FOLDER")
-    clips: list[Clip] = []
-    skipped: list[Skipped] = []
-    uncaptioned: list[str] = []
-    for path in sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith(".")):
-        name = path.relative_to(root).as_posix()
-        suffix = path.suffix.lower()
-        if suffix not in SUFFIXES:
-            continue
-        if suffix in STILL_SUFFIXES and config.frames != 1:  # thumbnails beside the clips need no caption
-            skipped.append(Skipped(name, _STILL))
-            continue
-        caption = read_caption(path.with_suffix(".txt"))
-        if not caption:
-            uncaptioned.append(name)
-            continue
-        clips.append(Clip(path, name, caption, file_digest(path)))
-    if uncaptioned and config.missing_captions == "error":
-        files = ", ".join(f"{name} (write {Path(name).with_suffix('.txt')})" for name in uncaptioned)
-        raise DataError(
-            f"{len(uncaptioned)} clip(s) in {root} lack a caption: {files}; one line that says what is seen and how it moves, "
-            "or set missing_captions=skip"
-        )
-    skipped += [Skipped(name, f"no caption; write {Path(name).with_suffix('.txt')}") for name in uncaptioned]
-    return clips, skipped
-
-
-def read_caption(path: Path) -> str:
-    """The caption in a text file as one line, "" when there is no file. Raises DataError when it is not UTF-8."""
-    try:
-        return " ".join(path.read_text(encoding="utf-8-sig").split())
-    except FileNotFoundError:
-        return ""
-    except UnicodeDecodeError:
-        raise DataError(f"{path}: the caption is not UTF-8 text; save it as UTF-8") from None
-
-
-def file_digest(path: Path) -> str:
-    """sha256 of a file's bytes, in hexadecimal."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for block in iter(lambda: stream.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
 def read_windows(clip: Clip, config: TrainConfig) -> list[Tensor]:
-    """Decode a clip into windows of pixels, each (3, frames, height, width) float32 in [0, 1]. Raises SkipClip."""
-    needed = (config.frames + 2) / config.fps
+    """Decode a clip into windows of pixels of its bucket's shape, (3, frames, height, width) float32 in [0, 1].
+
+    Raises SkipClip.
+    """
+    buckets = config_buckets(config)
+    needed = (max(bucket.frames for bucket in buckets) + 2) / config.fps
     seconds = None if config.max_clip_seconds is None else max(config.max_clip_seconds, needed)
     if config.frame_extraction == "head":
         seconds = needed  # nothing after the first window is used
     try:
         info = probe(clip.path)
-        if info.frames == 1 and config.frames > 1:
-            raise SkipClip(_STILL)
-        size = _decoding_size(info, config.height, config.width)
-        if config.frames == 1:
-            video = read_video(clip.path, max_frames=1, size=size)
-        else:
-            video = read_video(clip.path, duration=seconds, size=size)
+        if info.frames == 1 and min(bucket.frames for bucket in buckets) > 1:
+            raise SkipClip(STILL)
+        single = info.frames == 1 or all(bucket.frames == 1 for bucket in buckets)
+        video = read_video(clip.path, max_frames=1 if single else None, duration=None if single else seconds,
+                           size=_decoding_size(info, buckets))  # fmt: skip
     except MediaError as error:
         raise SkipClip(f"unreadable: {error}") from None
-    if config.frames == 1:
-        return [crop_and_resize(video.frames[:1], config.height, config.width)]
-    indices = resample_indices(video, config.fps)
-    if len(indices) < config.frames:
-        raise SkipClip(f"too short: {len(indices)} frames at {config.fps:g} fps, needs {config.frames}")
+    indices = np.zeros(1, np.intp) if single else resample_indices(video, config.fps)
+    bucket = nearest_bucket(buckets, len(indices), info.height, info.width)
+    if bucket is None:
+        shortest = min(bucket.frames for bucket in buckets)
+        raise SkipClip(f"too short: {len(indices)} frames at {config.fps:g} fps, needs {shortest}")
     if len(indices) != len(video) and unevenness(video, indices, config.fps) > 0.25:
         log.warning(
             "%s: %.3g fps resampled to %g takes uneven steps, which looks like jerky motion; an fps that divides it is better",
             clip.name, video.fps, config.fps,
         )  # fmt: skip
-    stride = config.window_stride or max(1, config.frames // 2)
-    starts = window_starts(len(indices), config.frames, config.frame_extraction, config.samples_per_clip, stride)
-    windows = [indices[s : s + config.frames] for s in starts]
+    stride = config.window_stride or max(1, bucket.frames // 2)
+    starts = window_starts(len(indices), bucket.frames, config.frame_extraction, config.samples_per_clip, stride)
+    windows = [indices[s : s + bucket.frames] for s in starts]
     if config.repeated_frames == "skip":
         windows = [w for w in windows if np.all(np.diff(w) > 0)]
         if not windows:
             raise SkipClip(f"frames would repeat: {video.fps:.3g} fps, resampled to {config.fps:g}; {_REPEAT_ADVICE}")
-    return [crop_and_resize(video.frames[w], config.height, config.width) for w in windows]
+    return [crop_and_resize(video.frames[w], bucket.height, bucket.width) for w in windows]
 
 
 def resample_indices(video: Video, fps: float) -> np.ndarray:
@@ -163,9 +85,9 @@ def unevenness(video: Video, indices: np.ndarray, fps: float) -> float:
     return float(np.abs(video.timestamps[indices] - np.arange(len(indices)) / fps).max() * fps)
 
 
-def _decoding_size(info: VideoInfo, height: int, width: int) -> tuple[int, int] | None:
+def _decoding_size(info: VideoInfo, buckets: list[Bucket]) -> tuple[int, int] | None:
     """Frames much larger than needed are halved (or more) while decoding, to twice the size needed: memory, not quality."""
-    scale = 2.0 * max(height / info.height, width / info.width)
+    scale = 2.0 * max(max(bucket.height / info.height, bucket.width / info.width) for bucket in buckets)
     return (round(info.height * scale), round(info.width * scale)) if scale < 0.75 else None
 
 
@@ -203,8 +125,3 @@ def crop_and_resize(frames: np.ndarray, height: int, width: int) -> Tensor:  # (
             pixels = F.interpolate(pixels, size=(height, width), mode="bilinear", antialias=True, align_corners=False)
         resized.append(pixels[0].clamp(0.0, 1.0))
     return torch.stack(resized, dim=1)
-
-
-def reason_table(skipped: Iterable[Skipped]) -> str:
-    """One line: `a.mp4: too short ...; b.mp4: unreadable ...`."""
-    return "; ".join(f"{s.name}: {s.reason}" for s in skipped)

@@ -30,11 +30,12 @@ from phys_pipeline.families.sources import TINY, tiny_folder
 from phys_pipeline.media import probe
 from training.checkpoint import check_resume, find_resume, finished_run, refuse_unfinished
 from training.config import TrainConfig
-from training.data import Clip, Skipped, find_clips, reason_table, window_starts
+from training.data import window_starts
 from training.launch import check_motion_frames
 from training.objective import share_below, spectral_config
 from training.optimizer import check_optimizer
 from training.schedule import noise_levels, steps_of_epochs
+from training.sources import Clip, Skipped, find_clips, reason_table
 from training.tracking import check_trackers
 from training.weights import attach
 

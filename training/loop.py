@@ -26,6 +26,7 @@ from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import VideoFamily, get_family
 from phys_pipeline.spectral import SpectralConfig
+from training.buckets import batch_indices
 from training.cache import CachedDataset, prepare_dataset
 from training.checkpoint import (
     check_resume,
@@ -53,7 +54,7 @@ from training.objective import (
 from training.objectives.coherence_weighted import CoherenceWeights
 from training.optimizer import WeightAverage, check_optimizer, make_optimizer
 from training.report import write_report
-from training.schedule import generator, learning_rate, noise_levels, sample_order, steps_of_epochs
+from training.schedule import generator, learning_rate, noise_levels, steps_of_epochs
 from training.tracking import FreezingAlarm, RunLog, check_trackers
 from training.validate import Validator, hold_out
 from training.weights import attach, save_trained
@@ -178,11 +179,14 @@ class Trainer:
             vae = vae.to(self.accelerator.device).requires_grad_(False)
             if config.gradient_checkpointing and getattr(vae, "_supports_gradient_checkpointing", False):
                 vae.enable_gradient_checkpointing()
+        shortest = dataset.shortest()
+        latents = dataset.clean(shortest).shape
+        usual = self.family.latent_shape(config.frames, config.height, config.width, vae)
         objective = build_objective(
             config,
             spectral,
-            (config.frames, config.height),
-            tuple(dataset.clean(0).shape),
+            (dataset.samples[shortest].frames, latents[2] * config.height // usual[2]),
+            tuple(latents),
             self.accelerator.device,
             decode=partial(self.family.decode_video, vae),
             encode=partial(self.family.encode_video, vae),
@@ -304,7 +308,7 @@ class Trainer:
     def losses(self, step: int, places: range, sigma: Tensor) -> tuple[StepLosses, list[str]]:  # sigma: (B,)
         """Losses of the samples at `places` of a step's global batch, and the samples' names."""
         config = self.config
-        indices = sample_order(len(self.dataset), config.seed, step * self.global_batch + places[0], len(places))
+        indices = batch_indices(self.dataset.bucket_of, config.seed, step, self.global_batch)[places.start : places.stop]
         x0 = torch.stack([self.dataset.clean(i) for i in indices])
         noise = torch.stack([torch.randn(x0.shape[1:], generator=generator(config.seed, "noise", step, p)) for p in places])
         chances = [float(torch.rand(1, generator=generator(config.seed, "drop", step, p))) for p in places]
@@ -358,7 +362,7 @@ class Trainer:
 def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
     """Add clips, captions, settings and versions to the record that the adapter was saved with; it may be published: no paths."""
     record = json.loads(path.read_text(encoding="utf-8"))
-    private = ("model", "data", "validation_data", "output_dir", "cache_dir", "resume")
+    private = ("model", "data", "video_root", "data_scores", "validation_data", "output_dir", "cache_dir", "resume")
     record |= {
         "seconds": round(seconds, 1),
         "processes": trainer.accelerator.num_processes,

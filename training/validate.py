@@ -99,6 +99,7 @@ def _subset(dataset: CachedDataset, names: set[str]) -> CachedDataset:
     part = copy.copy(dataset)
     part.clips = [c for c in dataset.clips if c.name in names]
     part.samples = [s for s in dataset.samples if clip_of(s.name, names) is not None]
+    part.bucket_of = tuple(s.bucket for s in part.samples)
     return part
 
 

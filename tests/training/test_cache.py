@@ -18,7 +18,7 @@ from training.cache import (
     weights_identity,
 )
 from training.config import TrainConfig
-from training.data import find_clips
+from training.sources import find_clips
 
 
 @pytest.fixture
@@ -97,6 +97,25 @@ def test_several_windows_become_samples(settings):
     dataset = fill(settings, Encoders(), frame_extraction="sliding", window_stride=1)[2]
     assert [s.name for s in dataset.samples] == [f"{n}.mp4#{w}" for n in ("one", "two") for w in range(3)]
     assert len(dataset) == 6 and dataset.clean(5).shape == (1, 4, 1, 1)
+
+
+def test_samples_know_their_bucket(settings, tmp_path):
+    write_video(tmp_path / "clips" / "three.mp4", Video.from_tensor(torch.zeros(3, 6, 16, 32), 8.0))
+    (tmp_path / "clips" / "three.txt").write_text("a wide one")
+
+    def encode(pixels):
+        return pixels[:, :1, :, ::8, ::8]
+
+    config = TrainConfig(**{**settings, "buckets": [[4, 16, 16], [3, 16, 32]]})
+    clips, skipped = find_clips(config)
+    encode_clips(clips, TensorCache(f"{config.cache_dir}/latents"), config, "v", encode)
+    dataset = collect(clips, skipped, config, "v", "t")
+    assert [(s.name, s.bucket, s.frames) for s in dataset.samples] == [("one.mp4", 0, 4), ("three.mp4", 1, 3), ("two.mp4", 0, 4)]
+    assert dataset.clean(1).shape == (1, 3, 2, 4) and dataset.bucket_of == (0, 1, 0)
+    keys = {
+        latents_key(clips[0], c, "v") for c in (config, TrainConfig(**settings), TrainConfig(**{**settings, "buckets": "auto"}))
+    }
+    assert len(keys) == 3
 
 
 def test_damaged_entry_is_encoded_again(settings, caplog):

@@ -5,19 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from phys_pipeline.errors import DataError
 from phys_pipeline.media import Video, write_video
 from training.config import TrainConfig
-from training.data import (
-    SkipClip,
-    crop_and_resize,
-    file_digest,
-    find_clips,
-    read_windows,
-    resample_indices,
-    unevenness,
-    window_starts,
-)
+from training.data import SkipClip, crop_and_resize, read_windows, resample_indices, unevenness, window_starts
+from training.sources import find_clips
 
 
 def flicker(frames, fps, hertz, size=32):
@@ -38,39 +29,6 @@ def config(folder, **settings):
     return TrainConfig(**{"data": str(folder), "frames": 8, "height": 16, "width": 16, "fps": 8.0, **settings})
 
 
-def test_clips_are_found_with_their_captions(tmp_path):
-    write_clip(tmp_path, "b.mp4", caption="\ufeff  two\nlines  of text \n")
-    write_clip(tmp_path / "sub", "a.mp4")
-    (tmp_path / "notes.md").write_text("not a clip")
-    Image.new("RGB", (8, 8)).save(tmp_path / "thumbnail.png")  # needs no caption
-    clips, skipped = find_clips(config(tmp_path))
-    assert [(c.name, c.caption) for c in clips] == [("b.mp4", "two lines of text"), ("sub/a.mp4", "a grey square flickers")]
-    assert clips[0].digest == file_digest(tmp_path / "b.mp4")
-    assert [s.name for s in skipped] == ["thumbnail.png"] and "still picture" in skipped[0].reason
-
-
-def test_missing_captions_are_all_named_in_one_line(tmp_path):
-    write_clip(tmp_path, "a.mp4", caption=None)
-    write_clip(tmp_path, "b.mp4", caption=" \n")
-    write_clip(tmp_path, "c.mp4")
-    with pytest.raises(DataError) as caught:
-        find_clips(config(tmp_path))
-    message = str(caught.value)
-    assert "a.mp4 (write a.txt)" in message and "b.mp4 (write b.txt)" in message
-    assert "c.mp4" not in message and "\n" not in message
-    clips, skipped = find_clips(config(tmp_path, missing_captions="skip"))
-    assert [c.name for c in clips] == ["c.mp4"] and [s.name for s in skipped] == ["a.mp4", "b.mp4"]
-
-
-def test_bad_folder_and_bad_caption(tmp_path):
-    with pytest.raises(DataError, match="no such folder"):
-        find_clips(config(tmp_path / "nowhere"))
-    write_clip(tmp_path, "a.mp4")
-    (tmp_path / "a.txt").write_bytes(b"caf\xe9")
-    with pytest.raises(DataError, match="not UTF-8"):
-        find_clips(config(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("frames", "fps", "target", "count"), [(101, 24, 8, 33), (16, 8, 8, 16), (48, 24, 8, 16), (47, 24, 8, 15)]
 )
@@ -87,6 +45,23 @@ def test_motion_keeps_its_speed(source_fps):
     spectrum = np.abs(np.fft.rfft(signal - signal.mean()))
     assert np.argmax(spectrum) == 8  # cycles in 32 frames = 4 s
     assert np.abs(video.timestamps[indices] - np.arange(32) / 8).max() <= 0.5 / source_fps + 1e-9
+
+
+@pytest.mark.parametrize("source_fps", [30, 24, 12])
+def test_a_bar_that_swings_twice_a_second_does_so_in_the_window(tmp_path, source_fps):
+    """From the file through decoding, resampling and resizing: 2 Hz at 8 fps."""
+    frames = np.zeros((5 * source_fps, 48, 64, 3), np.uint8)
+    for t, frame in enumerate(frames):
+        middle = 32 + 16 * np.sin(2 * np.pi * 2.0 * (t + 0.25) / source_fps)
+        frame[:, round(middle) - 4 : round(middle) + 4] = 255
+    write_video(tmp_path / "bar.mp4", Video.from_frames(frames, source_fps))
+    (tmp_path / "bar.txt").write_text("a bar swings")
+    (window,) = windows(tmp_path / "bar.mp4", frames=32, height=48, width=64, frame_extraction="head")
+    columns = window.mean(dim=(0, 2))  # (T, W)
+    position = (columns * torch.arange(64)).sum(1) / columns.sum(1)
+    spectrum = torch.fft.rfft(position - position.mean()).abs()
+    assert spectrum.argmax() == 8  # cycles in 32 frames = 4 s
+    assert spectrum[8] > 3 * spectrum[torch.arange(17) != 8].max()
 
 
 def test_variable_rate_uses_timestamps():
@@ -184,3 +159,25 @@ def test_pictures_train_with_one_frame(tmp_path):
     found = windows(tmp_path / "a.png", frames=1, motion_weight=0)
     assert len(found) == 1 and found[0].shape == (3, 1, 16, 16)
     assert torch.allclose(found[0][:, 0, 8, 8], torch.tensor([1.0, 0.0, 0.0]))
+
+
+def test_windows_take_the_shape_of_their_bucket(tmp_path):
+    buckets = [[8, 16, 16], [8, 16, 32], [4, 32, 16]]
+    for name, frames, height, width in (("wide", 8, 32, 64), ("square", 8, 32, 32), ("tall", 6, 64, 32), ("short", 3, 32, 32)):
+        write_video(tmp_path / f"{name}.mp4", Video.from_frames(np.full((frames, height, width, 3), 128, np.uint8), 8.0))
+        (tmp_path / f"{name}.txt").write_text(name)
+    shapes = {}
+    for name in ("wide", "square", "tall"):
+        shapes[name] = tuple(windows(tmp_path / f"{name}.mp4", buckets=buckets)[0].shape)
+    assert shapes == {"wide": (3, 8, 16, 32), "square": (3, 8, 16, 16), "tall": (3, 4, 32, 16)}
+    with pytest.raises(SkipClip, match="too short: 3 frames at 8 fps, needs 4"):
+        windows(tmp_path / "short.mp4", buckets=buckets)
+
+
+def test_pictures_and_clips_train_together_in_their_buckets(tmp_path):
+    Image.new("RGB", (48, 32), (255, 0, 0)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("red")
+    clip = write_clip(tmp_path, "b.mp4")
+    both = {"buckets": [[8, 16, 16], [1, 32, 48]], "motion_weight": 0}
+    assert windows(tmp_path / "a.png", **both)[0].shape == (3, 1, 32, 48)
+    assert windows(clip, **both)[0].shape == (3, 8, 16, 16)

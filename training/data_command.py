@@ -1,0 +1,133 @@
+"""`phys-pipeline data inspect|score`: look at the clips of a training set, score them, keep the good ones."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from phys_pipeline.errors import ConfigError, DataError
+from training.config import TrainConfig, load_config
+
+_USAGE = """usage: phys-pipeline data inspect SOURCE [--config FILE] [key=value ...] [-o FOLDER]
+       phys-pipeline data score SOURCE -o FILE [--workers N]
+
+SOURCE is a folder of clips or a table (.csv, .jsonl, .parquet). `phys-pipeline data inspect --help` says more."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of the two commands; returns the exit code. Raises PhysPipelineError, with one line, on expected trouble."""
+    commands: dict[str, Callable[[Sequence[str]], int]] = {"inspect": inspect, "score": score}
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        print(_USAGE)
+        return 0
+    if name not in commands:
+        raise ConfigError(f"unknown command data {name!r}: use one of {', '.join(commands)}")
+    return commands[name](rest)
+
+
+def inspect(arguments: Sequence[str]) -> int:
+    """`phys-pipeline data inspect`."""
+    parser = _parser("inspect", "Read every clip as training would and say what becomes of it, and why clips are skipped.")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="write contact_sheet.png, inspection.json and clips.jsonl here")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--max-loss", type=float, metavar="L", help="keep clips with a composite motion loss of at most L")
+    parser.add_argument("--min-dynamic", type=float, metavar="D", help="keep clips with a dynamic degree of at least D")
+    parser.add_argument("--dominant", metavar="KIND", help='keep clips that mostly do this: "rotation", or "rotation|scaling"')
+    parser.add_argument("--no-cuts", action="store_true", help="leave out clips that show more than one shot")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that score (default: 1)")
+    options = parser.parse_intermixed_args(arguments)
+    config = _config(options)
+    from training import inspection
+
+    wanted: dict[str, str] = {}
+    if options.max_loss is not None:
+        wanted["composite"] = f"<={options.max_loss}"
+    if options.min_dynamic is not None:
+        wanted["dynamic_degree"] = f">={options.min_dynamic}"
+    if options.dominant:
+        wanted["dominant"] = options.dominant
+    if options.no_cuts:
+        wanted["has_cut"] = "false"
+    with tempfile.TemporaryDirectory() as scratch:
+        if wanted and config.data_scores is None:
+            scores = str(Path(options.output or scratch) / "scores.jsonl")
+            _score(config, scores, options.workers, "calibrated")
+            config.data_scores = scores
+        config.data_filters |= wanted
+        found = inspection.inspect_clips(config, _progress("reading"))
+    text = json.dumps(found.to_dict(), indent=2, ensure_ascii=False)
+    print(text if options.json else inspection.text_report(found, config.data))
+    if options.output:
+        folder = Path(options.output)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "inspection.json").write_text(text + "\n", encoding="utf-8")
+        if found.facts:
+            inspection.contact_sheet(found, folder / "contact_sheet.png")
+            inspection.write_clip_list(found, folder / "clips.jsonl")
+        _say(f"wrote {folder}")
+    if not found.facts:
+        raise DataError(f"no usable clip in {config.data}; the reasons stand above")
+    return 0
+
+
+def score(arguments: Sequence[str]) -> int:
+    """`phys-pipeline data score`."""
+    parser = _parser("score", "Score the motion of every clip into one table. A killed run goes on where it was.")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="table to write: .csv, .jsonl or .parquet")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument("--preset", choices=("calibrated", "paper"), default="calibrated", help="loss (default: calibrated)")
+    parser.add_argument("--engine", choices=("processes", "ray"), default="processes", help="what runs them (default: processes)")
+    options = parser.parse_intermixed_args(arguments)
+    from training.cluster import in_ray
+    from training.scores import summary
+
+    engine = in_ray if options.engine == "ray" else None
+    rows = _score(_config(options), options.output, options.workers, options.preset, engine)
+
+    print(f"{summary(rows)}\nscores  {options.output}")
+    return 0
+
+
+def _score(config: TrainConfig, output: str, workers: int, preset: str, engine: Any = None) -> list[dict[str, Any]]:
+    from training.scores import score_entries
+    from training.sources import filter_entries, list_entries
+
+    if workers < 1:
+        raise ConfigError(f"--workers is {workers}: use at least 1")
+    entries, _ = filter_entries(list_entries(config), config)
+    return score_entries(entries, output, workers=workers, preset=preset, progress=_progress("scoring"), engine=engine)
+
+
+def _parser(name: str, description: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"phys-pipeline data {name}", description=description)
+    parser.add_argument("source", metavar="SOURCE", help="folder of clips, or a table .csv, .jsonl or .parquet")
+    parser.add_argument("--config", metavar="FILE", help="the trainer's YAML file (default: the trainer's defaults)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the trainer, such as buckets=auto")
+    return parser
+
+
+def _config(options: argparse.Namespace) -> TrainConfig:
+    return load_config(options.config, [*options.overrides, f"data={json.dumps(options.source)}"])
+
+
+def _progress(what: str) -> Callable[[int, int], None]:
+    """One line that counts up on a terminal, every hundredth clip elsewhere."""
+    terminal = sys.stderr.isatty()
+
+    def show(done: int, total: int) -> None:
+        if terminal:
+            print(f"\r{what} {done}/{total} ", end="\n" if done == total else "", file=sys.stderr, flush=True)
+        elif done % 100 == 0 or done == total:
+            _say(f"{what} {done}/{total}")
+
+    return show
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,187 @@
+"""What a training run would see of its clips: sizes, rates, buckets, windows, every skipped clip, and a sheet of pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from phys_pipeline.atomic import atomic_file
+from phys_pipeline.media import probe
+from phys_pipeline.media.text import MUTED, Surface
+from training.config import TrainConfig
+from training.data import SkipClip, read_windows
+from training.sources import Clip, Skipped, find_clips
+from training.tables import write_table
+
+_SHEET_FRAMES, _SHEET_WIDTH = 6, 720  # pixels
+_SHEET_ROWS = 100
+_CAPTION, _GAP = 36, 10  # pixels
+
+
+@dataclass(frozen=True)
+class ClipFacts:
+    """One clip as it is on disk, and the windows it gives; `frames` and `fps` are those of the file."""
+
+    name: str
+    frames: int
+    fps: float
+    width: int
+    height: int
+    seconds: float
+    bucket: str  # frames x height x width of its windows
+    windows: int
+    caption: str
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """All clips of a source; `strips` are the pictures of the sheet, (T, H, W, 3) uint8, for the first clips."""
+
+    clips: list[Clip]
+    facts: list[ClipFacts]
+    skipped: list[Skipped]
+    strips: list[np.ndarray]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form (schema "phys-pipeline/data-inspection", version 1)."""
+        return {
+            "schema": "phys-pipeline/data-inspection",
+            "version": 1,
+            "used": len(self.facts),
+            "skipped": len(self.skipped),
+            "windows": sum(fact.windows for fact in self.facts),
+            "seconds": sum(fact.seconds for fact in self.facts),
+            "buckets": self.buckets(),
+            "fps": _counts(f"{fact.fps:.4g}" for fact in self.facts),
+            "sizes": _counts(f"{fact.width}x{fact.height}" for fact in self.facts),
+            "clips": [dataclasses.asdict(fact) for fact in self.facts],
+            "skipped_clips": [dataclasses.asdict(skipped) for skipped in self.skipped],
+        }
+
+    def buckets(self) -> dict[str, dict[str, int]]:
+        """Clips and windows of every bucket that has any."""
+        return {
+            bucket: {"clips": clips, "windows": sum(fact.windows for fact in self.facts if fact.bucket == bucket)}
+            for bucket, clips in _counts(fact.bucket for fact in self.facts).items()
+        }
+
+
+def inspect_clips(config: TrainConfig, progress: Callable[[int, int], None] = lambda done, total: None) -> Inspection:
+    """Read every clip as training would. A missing caption is a reason to skip here, whatever `missing_captions` says."""
+    clips, skipped = find_clips(dataclasses.replace(config, missing_captions="skip"))
+    used: list[Clip] = []
+    facts: list[ClipFacts] = []
+    strips: list[np.ndarray] = []
+    for number, clip in enumerate(clips, 1):
+        try:
+            windows = read_windows(clip, config)
+        except SkipClip as reason:
+            skipped.append(Skipped(clip.name, str(reason)))
+        else:
+            info, shape = probe(clip.path), windows[0].shape[1:]
+            bucket = "x".join(map(str, shape))
+            used.append(clip)
+            facts.append(
+                ClipFacts(
+                    clip.name, info.frames, info.fps, info.width, info.height, info.duration, bucket, len(windows), clip.caption
+                )
+            )
+            if len(strips) < _SHEET_ROWS:
+                strips.append(_strip(windows[0]))
+        progress(number, len(clips))
+    return Inspection(used, facts, skipped, strips)
+
+
+def text_report(inspection: Inspection, source: str) -> str:
+    """The inspection as a terminal shows it."""
+    about = inspection.to_dict()
+    lines = [
+        f"{source}: {_number(about['used'], 'clip')} used ({about['seconds']:.1f} s), {about['skipped']} skipped, "
+        f"{_number(about['windows'], 'window')}"
+    ]
+    if inspection.facts:
+        heads = ("clip", "size", "fps", "seconds", "bucket", "windows", "caption")
+        rows = [
+            (f.name, f"{f.width}x{f.height}", f"{f.fps:.4g}", f"{f.seconds:.2f}", f.bucket, str(f.windows), f.caption)
+            for f in inspection.facts
+        ]
+        lines += ["", *_aligned([heads, *rows])]
+    lines += [
+        "",
+        *(
+            f"bucket {name}: {_number(n['clips'], 'clip')}, {_number(n['windows'], 'window')}"
+            for name, n in about["buckets"].items()
+        ),
+    ]
+    lines += [f"skipped {s.name}: {s.reason}" for s in inspection.skipped]
+    return "\n".join(lines)
+
+
+def contact_sheet(inspection: Inspection, path: str | Path) -> None:
+    """A PNG with one row of frames for every clip, as cut and resampled for training, its name and caption below.
+
+    At most 100 clips; the last line says how many are left out.
+    """
+    heights = [strip.shape[1] + _CAPTION + _GAP for strip in inspection.strips]
+    left_out = len(inspection.facts) - len(inspection.strips)
+    surface = Surface(_SHEET_WIDTH + 2 * _GAP, sum(heights) + _GAP + (_CAPTION if left_out else 0), 1.0)
+    tops = [_GAP + sum(heights[:row]) for row in range(len(heights))]
+    for strip, fact, top in zip(inspection.strips, inspection.facts, tops, strict=False):
+        below = top + strip.shape[1]
+        what = f"{fact.name}   {fact.width}x{fact.height}, {fact.fps:.4g} fps, {fact.windows} x {fact.bucket}"
+        surface.text(_GAP, below + 14, surface.fit(what, _SHEET_WIDTH, 11, bold=True), 11, bold=True)
+        surface.text(_GAP, below + 29, surface.fit(fact.caption, _SHEET_WIDTH, 11), 11, MUTED)
+    if left_out:
+        surface.text(_GAP, sum(heights) + _GAP + 14, f"and {left_out} more clips", 11, MUTED)
+    sheet = np.array(surface.image())
+    for strip, top in zip(inspection.strips, tops, strict=True):
+        for column, frame in enumerate(strip):
+            left = _GAP + column * (strip.shape[2] + 4)
+            sheet[top : top + strip.shape[1], left : left + strip.shape[2]] = frame
+    from PIL import Image
+
+    with atomic_file(path) as temporary:
+        Image.fromarray(sheet).save(temporary, "PNG")
+
+
+def write_clip_list(inspection: Inspection, path: str | Path) -> None:
+    """The used clips as a table that `data=FILE` takes, with paths relative to it."""
+    folder = Path(path).resolve().parent
+    rows = [
+        {"video": Path(os.path.relpath(clip.path.resolve(), folder)).as_posix(), "caption": clip.caption}
+        for clip in inspection.clips
+    ]
+    write_table(path, rows, ["video", "caption"])
+
+
+def _strip(window: Tensor) -> np.ndarray:  # (3, T, H, W) in [0, 1]
+    """At most six evenly spaced frames, at a size of which six fill the sheet's width: (n, H, W, 3) uint8."""
+    from PIL import Image
+
+    frames, height, width = window.shape[1:]
+    chosen = np.unique(np.linspace(0, frames - 1, _SHEET_FRAMES).round().astype(int))
+    columns = (_SHEET_WIDTH - 4 * (_SHEET_FRAMES - 1)) // _SHEET_FRAMES
+    size = columns, max(1, round(height * columns / width))
+    pictures = (window[:, chosen].permute(1, 2, 3, 0) * 255).round().byte().numpy()
+    return np.stack([np.asarray(Image.fromarray(picture).resize(size)) for picture in pictures])
+
+
+def _counts(values: Any) -> dict[str, int]:
+    return dict(Counter(values).most_common())
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
