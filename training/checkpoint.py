@@ -1,4 +1,4 @@
-"""Checkpoints that continue a run bit for bit: adapter, optimiser and step. Random numbers follow the step and need no saving."""
+"""Checkpoints that continue a run bit for bit: trained weights, optimiser and step. Random numbers follow the step."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 from phys_pipeline.atomic import atomic_folder
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.families.sources import description
 from training.config import TrainConfig, load_config
+from training.optimizer import WeightAverage
+from training.weights import load_trained, result_path
 
 log = logging.getLogger(__name__)
 
-ADAPTER_FILE = "pytorch_lora_weights.safetensors"
 _NAME = re.compile(r"checkpoint-(\d+)")
 _FIXED = ("family", "rank", "alpha", "lora_targets")  # a checkpoint fits no other adapter
 _MEANING = (  # what the adapter is said to be trained with: another value would make its record untrue
     "model", "seed", "frames", "height", "width", "fps", "motion_weight", "motion_space", "motion_form", "motion_preset",
-    "motion_overrides", "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
+    "motion_overrides", "objective", "anchored_weight", "motion_terms", "motion_sigma", "motion_crop_frames", "motion_crop_size",
+    "coherence_tau", "coherence_strength", "ltd_strength", "preference_weight", "preference_form", "preference_beta",
+    "preference_margin", "preference_space", "preference_corruptions", "flow_weight", "flow_sigma_max", "flow_estimator",
+    "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
 )  # fmt: skip
 _EXACT = (  # another value is allowed, but the run is then not the one that would have been
     "train_batch_size", "gradient_accumulation_steps", "max_train_steps", "learning_rate", "lr_warmup_steps", "weight_decay",
-    "max_grad_norm", "precision",
+    "max_grad_norm", "precision", "optimizer", "ema_decay",
 )  # fmt: skip
 
 
@@ -59,10 +62,10 @@ def list_checkpoints(output_dir: str | Path) -> list[Path]:
 
 
 def finished_run(config: TrainConfig, data: str) -> Path | None:
-    """The adapter of a finished run of the same settings, data (the dataset's digest) and base model, if `resume` is true."""
+    """The result of a finished run of the same settings, data (the dataset's digest) and base model, if `resume` is true."""
     root = Path(config.output_dir)
-    files = (root / "config.yaml", root / "provenance.json", root / ADAPTER_FILE)
-    if config.resume != "true" or not all(file.is_file() for file in files):
+    files = (root / "config.yaml", root / "provenance.json", result_path(root, config))
+    if config.resume != "true" or not all(file.exists() for file in files):
         return None
     try:
         same = load_config(files[0]).to_dict() | {"resume": "true"} == config.to_dict()
@@ -88,28 +91,34 @@ def clear_output(config: TrainConfig) -> None:
     refuse_unfinished(config)
     for folder in list_checkpoints(config.output_dir):
         shutil.rmtree(folder, ignore_errors=True)
-    (Path(config.output_dir) / "provenance.json").unlink(missing_ok=True)
+    root = Path(config.output_dir)
+    for name in ("validation", "ema"):
+        shutil.rmtree(root / name, ignore_errors=True)
+    (root / "provenance.json").unlink(missing_ok=True)
 
 
 def save_checkpoint(
     config: TrainConfig,
     step: int,
     data: str,
-    save_adapter: Callable[[Path], Any],
+    save_weights: Callable[[Path], Any],
     optimizer: Any,
     scaler: Any = None,
+    average: WeightAverage | None = None,
 ) -> Path:
     """Write `checkpoint-<step>` whole or not at all, then delete the oldest beyond `checkpoint_limit`.
 
-    `save_adapter(folder)` writes the adapter, so that every checkpoint can be used like a finished run.
+    `save_weights(folder)` writes what is trained, so that every checkpoint can be used like a finished run.
     """
     final = Path(config.output_dir) / f"checkpoint-{step}"
     with atomic_folder(final) as folder:
-        save_adapter(folder)
-        torch.save(
-            {"optimizer": optimizer.state_dict(), "scaler": scaler.state_dict() if scaler is not None else None},
-            folder / "optimizer.pt",
-        )
+        save_weights(folder)
+        saved = {
+            "optimizer": optimizer.state_dict(),
+            "scaler": scaler.state_dict() if scaler is not None else None,
+            "average": average.average if average is not None else None,
+        }
+        torch.save(saved, folder / "optimizer.pt")
         state = {"step": step, "data": data, "config": config.to_dict()}
         (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
     if config.checkpoint_limit:
@@ -146,7 +155,8 @@ def check_resume(resumed: Resumed, config: TrainConfig, data: str) -> None:
 
     Raises ConfigError. Settings of the optimiser may change; that is logged.
     """
-    folder, saved, now = resumed.folder, resumed.config, config.to_dict()
+    folder, now = resumed.folder, config.to_dict()
+    saved = {**TrainConfig().to_dict(), **resumed.config}  # a setting that is newer than the checkpoint had its default
     for key in (*_FIXED, *_MEANING):
         if saved.get(key) != now[key]:
             raise ConfigError(
@@ -165,21 +175,13 @@ def check_resume(resumed: Resumed, config: TrainConfig, data: str) -> None:
 
 
 def load_checkpoint(
-    resumed: Resumed, transformer: nn.Module, optimizer: Any, scaler: Any = None, adapter_name: str = "default"
+    resumed: Resumed, transformer: nn.Module, optimizer: Any, scaler: Any = None, average: WeightAverage | None = None
 ) -> None:
-    """Put a checkpoint's adapter and optimiser state back, exactly. Raises ConfigError when tensors are missing or left over."""
-    saved = load_file(str(resumed.folder / ADAPTER_FILE))
-    expected = {name: p for name, p in transformer.named_parameters() if p.requires_grad}
-    with torch.no_grad():
-        for name, parameter in expected.items():
-            key = "transformer." + name.replace(f".{adapter_name}.", ".")
-            value = saved.pop(key, None)
-            if value is None or value.shape != parameter.shape:
-                raise ConfigError(f"{resumed.folder}: {key} is missing or of another shape: it is for another base model")
-            parameter.copy_(value)
-    if saved:
-        raise ConfigError(f"{resumed.folder}: {len(saved)} tensors have no place in this model, such as {next(iter(saved))}")
+    """Put a checkpoint's weights and optimiser state back, exactly. Raises ConfigError when tensors are missing or left over."""
+    load_trained(transformer, resumed.folder)
     state = torch.load(resumed.folder / "optimizer.pt", map_location="cpu", weights_only=True)
     optimizer.load_state_dict(state["optimizer"])
     if scaler is not None and state["scaler"] is not None:
         scaler.load_state_dict(state["scaler"])
+    if average is not None:
+        average.load(state["average"] or [p.detach() for p in average.parameters])  # a run without one starts it here

@@ -14,6 +14,10 @@ import yaml
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError
 
+OBJECTIVES = ("spectral", "anchored", "coherence_weighted", "preference", "flow", "ltd", "none")
+MOTION_TERMS = ("translation", "rotation", "scaling", "pace", "coherence")
+_REORDERINGS = ("reverse", "shuffle", "stutter")  # corruptions that need no pixels
+_CORRUPTIONS = (*_REORDERINGS, "jitter", "walk", "teleport", "rubber", "flicker", "cut")
 CHOICES: dict[str, tuple[str, ...]] = {
     "frame_extraction": ("head", "middle", "uniform", "sliding"),
     "missing_captions": ("error", "skip"),
@@ -21,18 +25,31 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "motion_space": ("latent", "pixel"),
     "motion_form": ("absolute", "excess", "anchored"),
     "motion_preset": ("calibrated", "paper"),
+    "motion_sigma": ("smooth", "every_step"),
+    "preference_form": ("dpo", "hinge"),
+    "preference_space": ("latent", "pixel"),
+    "flow_estimator": ("auto", "raft", "dis"),
     "sigma_law": ("stratified", "logit_normal", "uniform"),
     "precision": ("bf16", "fp16", "fp32"),
     "vae_precision": ("bf16", "fp16", "fp32"),
+    "optimizer": ("adamw", "adamw8bit"),
 }
+LISTS: dict[str, tuple[str, ...]] = {
+    "objective": OBJECTIVES,
+    "motion_terms": MOTION_TERMS,
+    "preference_corruptions": _CORRUPTIONS,
+}
+TRACKERS = ("tensorboard", "wandb", "trackio")
 _POSITIVE = (
     "frames", "height", "width", "fps", "samples_per_clip", "window_stride", "max_clip_seconds", "vae_batch_size", "sigma_max",
     "shift", "rank", "alpha", "max_train_steps", "train_batch_size", "gradient_accumulation_steps", "learning_rate",
-    "max_grad_norm", "num_processes", "log_every",
+    "max_grad_norm", "num_processes", "log_every", "num_epochs", "validation_quantiles", "motion_crop_frames",
+    "motion_crop_size", "coherence_tau", "preference_beta", "flow_sigma_max",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "motion_weight", "guidance", "lr_warmup_steps", "weight_decay", "seed", "checkpoint_every", "checkpoint_limit",
-    "gradient_ratio_every",
+    "gradient_ratio_every", "validate_every", "anchored_weight", "coherence_strength", "preference_weight", "preference_margin",
+    "flow_weight", "flow_smoothness", "ltd_strength",
 )  # fmt: skip
 
 
@@ -67,13 +84,36 @@ class TrainConfig:
     vae_precision: str = "fp32"  # bf16 | fp16 (CUDA only) | fp32: how clips are encoded (and decoded for motion_space=pixel)
     vae_tiling: bool = True  # encode large frames in tiles: less memory, faint seams
 
-    # motion loss on the predicted clean clip
-    motion_weight: float = 0.1  # 0 trains with the denoising loss alone
+    # what is minimised beside the denoising loss: names that combine, see docs/training_objectives.md
+    objective: list[str] = field(default_factory=lambda: ["spectral"])  # of OBJECTIVES; [none] is the denoising loss alone
+
+    # motion loss on the predicted clean clip: spectral, anchored
+    motion_weight: float = 0.1  # 0 leaves it out
+    anchored_weight: float | None = None  # default: motion_weight
     motion_space: str = "pixel"  # pixel (through the frozen VAE decoder, with gradients) | latent
-    motion_form: str = "excess"  # absolute | excess (beyond the clean clip's own loss) | anchored (error off its motion)
+    motion_form: str = "excess"  # absolute | excess (beyond the clean clip's own loss); anchored: `anchored` for `spectral`
     motion_preset: str = "calibrated"  # calibrated | paper
     motion_overrides: dict[str, Any] = field(default_factory=dict)  # fields of SpectralConfig, e.g. motion_overrides.patches=2
+    motion_terms: list[str] = field(default_factory=lambda: list(MOTION_TERMS))  # parts of the spectral loss; fewer to ablate
+    motion_sigma: str = "smooth"  # smooth (fades out towards sigma_max) | every_step (in full at every noise level, as printed)
     sigma_max: float = 0.7  # the motion loss fades out smoothly towards this noise level
+    motion_crop_frames: int | None = None  # motion_space=pixel decodes a random piece of so many latent frames; null: all
+    motion_crop_size: int | None = None  # side of that piece in pixels; null: the whole frame
+
+    # the other candidates
+    coherence_tau: float = 0.1  # coherence_weighted: a block of the clip weighs exp(-its motion loss / tau)
+    coherence_strength: float = 1.0  # 0 weighs everything alike
+    ltd_strength: float = 1.0  # ltd: 0 weighs everything alike, 1 gives still places no weight
+    preference_weight: float = 0.1  # with beta=500 its gradient is about that of the denoising loss (embedded model, 12 steps)
+    preference_form: str = "dpo"  # dpo | hinge
+    preference_beta: float = 500.0  # dpo: errors are means over elements, so this is large
+    preference_margin: float = 0.01  # hinge: the gain in mean squared error after which a pair no longer counts
+    preference_space: str = "latent"  # latent (frames reordered) | pixel (through the autoencoder: any corruption)
+    preference_corruptions: list[str] = field(default_factory=lambda: list(_REORDERINGS))
+    flow_weight: float = 0.1
+    flow_sigma_max: float = 0.5  # the flow loss fades out smoothly towards this noise level
+    flow_estimator: str = "auto"  # raft | dis | auto: raft where torchvision is installed
+    flow_smoothness: float = 0.1  # weight of the flow's smoothness in the logged value; it has no gradient
 
     # noise levels
     sigma_law: str = "stratified"  # stratified | logit_normal | uniform
@@ -81,19 +121,22 @@ class TrainConfig:
     guidance: float | None = None  # embedded guidance (the model sees 1000 times this); default the family's
     caption_dropout: float = 0.0  # share of captions replaced by the empty one
 
-    # adapter
-    rank: int = 16
+    # what is trained
+    rank: int | None = 16  # of the LoRA adapter; null trains every weight of the transformer, kept in float32
     alpha: float | None = None  # default: rank
     lora_targets: str | None = None  # regular expression of module names; default the family's transformer blocks
 
     # optimiser
     max_train_steps: int = 1000
+    num_epochs: float | None = None  # passes over the samples; sets max_train_steps
     train_batch_size: int = 1  # per process
     gradient_accumulation_steps: int = 1
     learning_rate: float = 1e-4
     lr_warmup_steps: int = 50
     weight_decay: float = 0.01
     max_grad_norm: float = 1.0
+    optimizer: str = "adamw"  # adamw | adamw8bit (needs bitsandbytes)
+    ema_decay: float | None = None  # average the trained weights over steps, such as 0.999; saved beside them in ema/
     precision: str = "bf16"  # bf16 | fp16 (CUDA only) | fp32
     gradient_checkpointing: bool = False
     seed: int = 0
@@ -104,7 +147,18 @@ class TrainConfig:
     checkpoint_limit: int = 2  # newest checkpoints kept; 0 keeps all
     resume: str = "false"  # false | true (newest checkpoint of output_dir) | a checkpoint folder
     log_every: int = 1
+    trackers: list[str] = field(
+        default_factory=lambda: ["tensorboard"]
+    )  # tensorboard | wandb | trackio; [] writes log.jsonl alone
     gradient_ratio_every: int = 0  # steps between measurements of the two losses' gradient norms; 0 never (two extra backwards)
+
+    # validation: base and trained model on the same noise, before the first and after the last step
+    validate_every: int = 0  # and every so many steps; 0 not in between
+    validation_data: str | None = None  # folder of held-out clips with captions
+    validation_split: float = 0.0  # or the share of the clips in `data` that is held out
+    validation_quantiles: int = 5  # noise levels at which held-out clips are scored: middles of equal slices of the sigma law
+    validation_prompts: list[str] = field(default_factory=list)  # videos are made from these, with and without the adapter
+    validation_seeds: list[int] = field(default_factory=lambda: [0])
 
     def __post_init__(self) -> None:
         types = get_type_hints(type(self))
@@ -114,6 +168,8 @@ class TrainConfig:
             if getattr(self, key) not in allowed:
                 near = _nearest(str(getattr(self, key)), allowed)
                 raise ConfigError(f"{key}={getattr(self, key)!r} is not one of {', '.join(allowed)}{near}")
+        for key, allowed in LISTS.items():
+            self._check_list(key, allowed)
         for key in _POSITIVE:
             value = getattr(self, key)
             if value is not None and not value > 0:
@@ -124,16 +180,81 @@ class TrainConfig:
                 raise ConfigError(f"{key}={value} must not be negative")
         if not 0.0 <= self.caption_dropout < 1.0:
             raise ConfigError(f"caption_dropout={self.caption_dropout} must lie in [0, 1)")
-        if self.sigma_max > 1.0:
-            raise ConfigError(f"sigma_max={self.sigma_max} must lie in (0, 1]")
+        for key in ("sigma_max", "flow_sigma_max"):
+            if getattr(self, key) > 1.0:
+                raise ConfigError(f"{key}={getattr(self, key)} must lie in (0, 1]")
+        for key in ("coherence_strength", "ltd_strength"):
+            if getattr(self, key) > 1.0:
+                raise ConfigError(f"{key}={getattr(self, key)} must lie in [0, 1]")
         shortest = min([self.frames] if isinstance(self.buckets, str) else [bucket[0] for bucket in self.buckets])
-        if self.motion_weight > 0 and shortest < 3:
-            raise ConfigError(f"motion_weight needs at least 3 frames, frames={shortest}: set motion_weight=0 or more frames")
+        if self.active and shortest < 3:
+            raise ConfigError(
+                f"motion_weight needs at least 3 frames, frames={shortest}, and so do the other objectives: "
+                "set objective=none or more frames"
+            )
+        if "none" in self.objective and len(self.objective) > 1:
+            raise ConfigError("objective=none stands alone: leave it out or leave the others out")
+        if self.preference_space == "latent" and not set(self.preference_corruptions) <= set(_REORDERINGS):
+            raise ConfigError(
+                f"preference_space=latent can only {', '.join(_REORDERINGS)}: use preference_space=pixel for the others"
+            )
+        if self.motion_space == "latent" and (self.motion_crop_frames or self.motion_crop_size):
+            raise ConfigError("motion_crop_frames and motion_crop_size save decoding: they need motion_space=pixel")
+        if not 0.0 <= self.validation_split < 1.0:
+            raise ConfigError(f"validation_split={self.validation_split} must lie in [0, 1)")
+        if self.validation_split and self.validation_data:
+            raise ConfigError("validation_split and validation_data are both set: use one of them")
+        if self.validate_every and not (self.validation_split or self.validation_data or self.validation_prompts):
+            raise ConfigError(
+                "validate_every needs something to validate on: validation_split, validation_data or validation_prompts"
+            )
+        if self.ema_decay is not None and not 0.0 < self.ema_decay < 1.0:
+            raise ConfigError(f"ema_decay={self.ema_decay} must lie in (0, 1)")
+        for name in self.trackers:
+            if name not in TRACKERS:
+                raise ConfigError(f"trackers: {name!r} is not one of {', '.join(TRACKERS)}{_nearest(name, TRACKERS)}")
+
+    def _check_list(self, key: str, allowed: tuple[str, ...]) -> None:
+        names: list[str] = getattr(self, key)
+        if not names:
+            raise ConfigError(f"{key} is empty: name at least one of {', '.join(allowed)}")
+        for name in names:
+            if name not in allowed:
+                raise ConfigError(f"{key}: {name!r} is not one of {', '.join(allowed)}{_nearest(name, allowed)}")
+        if len(set(names)) < len(names):
+            raise ConfigError(f"{key}: {', '.join(names)} names one twice")
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Weight of every candidate, used or not."""
+        return {
+            "spectral": self.motion_weight,
+            "anchored": self.motion_weight if self.anchored_weight is None else self.anchored_weight,
+            "coherence_weighted": self.coherence_strength,
+            "preference": self.preference_weight,
+            "flow": self.flow_weight,
+            "ltd": self.ltd_strength,
+            "none": 0.0,
+        }
+
+    @property
+    def active(self) -> tuple[str, ...]:
+        """The objectives with a weight above 0. `motion_form: anchored`, the older way to say it, puts anchored for spectral."""
+        older = self.motion_form == "anchored"
+        names = dict.fromkeys("anchored" if older and name == "spectral" else name for name in self.objective)
+        return tuple(name for name in names if self.weights[name] > 0)
 
     @property
     def lora_alpha(self) -> float:
         """Numerator of the adapter's scale alpha / rank."""
-        return float(self.rank) if self.alpha is None else self.alpha
+        return float(self.rank or 1) if self.alpha is None else self.alpha
+
+    @property
+    def needs_vae(self) -> bool:
+        """Whether a training step decodes or encodes."""
+        active = set(self.active)
+        in_pixels = self.motion_space == "pixel" and bool(active & {"spectral", "anchored", "coherence_weighted"})
+        return in_pixels or "flow" in active or ("preference" in active and self.preference_space == "pixel")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, in the order of the fields."""
@@ -200,6 +321,11 @@ def _coerce(key: str, value: Any, kind: Any) -> Any:
     """Bring a YAML value to the field's type, or say in one line what was expected."""
     if key == "buckets":
         return _coerce_buckets(value)
+    if get_origin(kind) is list:
+        if key in LISTS and isinstance(value, str):  # objective=anchored,ltd
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        values = [] if value is None else value if isinstance(value, list) else [value]
+        return [_coerce(key, item, get_args(kind)[0]) for item in values]
     options = [a for a in get_args(kind) if a is not type(None)] if get_origin(kind) is not dict else []
     if options:  # X | None
         if value is None:

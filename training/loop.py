@@ -1,20 +1,17 @@
-"""The training run, top to bottom: data, model, steps, adapter.
+"""The training run, top to bottom: data, model, steps, validation, result.
 
-Every random number comes from a generator seeded by what it is for (seed, purpose, step, place in the global batch). So a resumed
-run needs no saved random state, and two processes with one sample each see the same data and noise as one process with two.
+Random numbers are functions of the step (training/schedule.py), what is trained and saved is in training/weights.py, what a step
+minimises in training/objective.py, and what is done with held-out clips in training/validate.py.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
-import os
-import tempfile
 import time
 from contextlib import nullcontext
-from datetime import timedelta
+from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -24,17 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from phys_pipeline import __version__
-from phys_pipeline.adapters import inject_lora, save_adapter
+from phys_pipeline.adapters import adapter_at, adapter_names
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError, ModelError
-from phys_pipeline.families import LoadedModel, VideoFamily, get_family
-from phys_pipeline.families.sources import description
-from phys_pipeline.noise_path import NoisePath
-from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
+from phys_pipeline.families import VideoFamily, get_family
+from phys_pipeline.spectral import SpectralConfig
 from training.buckets import batch_indices
 from training.cache import CachedDataset, prepare_dataset
 from training.checkpoint import (
-    ADAPTER_FILE,
     check_resume,
     clear_output,
     find_resume,
@@ -44,34 +38,46 @@ from training.checkpoint import (
     save_checkpoint,
 )
 from training.config import TrainConfig
-from training.objective import MotionTerm, StepLosses, gradient_norm_ratio, share_below, spectral_config, training_losses
-from training.tracking import FreezingAlarm, RunLog
+from training.launch import start_accelerator
+from training.objective import (
+    Batch,
+    Objective,
+    StepLosses,
+    build_objective,
+    gradient_norm_ratio,
+    share_below,
+    spectral_config,
+    step_numbers,
+    step_record,
+    training_losses,
+)
+from training.objectives.coherence_weighted import CoherenceWeights
+from training.optimizer import WeightAverage, check_optimizer, make_optimizer
+from training.report import write_report
+from training.schedule import generator, learning_rate, noise_levels, steps_of_epochs
+from training.tracking import FreezingAlarm, RunLog, check_trackers
+from training.validate import Validator, hold_out
+from training.weights import attach, save_trained
 
 log = logging.getLogger(__name__)
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _RECORDED = (
-    "motion_weight",
-    "motion_form",
-    "motion_space",
-    "motion_preset",
-    "frames",
-    "height",
-    "width",
-    "fps",
-    "max_train_steps",
-    "seed",
-)
-_SIGMA_BLOCK = 16  # noise levels are stratified over at least this many samples, across steps if need be
+    "objective", "motion_weight", "motion_form", "motion_space", "motion_preset", "frames", "height", "width", "fps",
+    "max_train_steps", "seed",
+)  # fmt: skip
+_CALIBRATION = 32  # samples, evenly over the data set, whose mean coherence weight is 1
 
 
 def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
-    """Train one adapter; returns the path of its verified file (None on processes other than the main one).
+    """Train one adapter (or transformer); returns the path of the verified result (None on processes other than the main one).
 
     Raises PhysPipelineError, with one line, on expected trouble.
     """
     started = time.time()
-    spectral = spectral_config(config)  # a wrong field should fail before anything is loaded
+    spectral = spectral_config(config)  # a wrong field or a missing package should fail before anything is loaded
+    check_trackers(config.trackers)
+    check_optimizer(config)
     from accelerate.utils import gather_object
 
     accelerator = start_accelerator(config)
@@ -84,9 +90,9 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     accelerator.wait_for_everyone()
 
     family = get_family(config.family)
-    dataset, vae = prepare_dataset(
-        config,
-        family,
+    prepare = partial(
+        prepare_dataset,
+        family=family,
         device=accelerator.device,
         vae_dtype=DTYPES[config.vae_precision],
         text_dtype=DTYPES[config.precision],
@@ -94,6 +100,9 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
         world_size=accelerator.num_processes,
         gather=gather_object,
     )
+    dataset, vae = prepare(config)
+    dataset, held_out = hold_out(config, dataset, prepare)
+    config = steps_of_epochs(config, len(dataset), accelerator.num_processes)
     if (done := finished_run(config, dataset.digest())) is not None:
         log.info("already trained with these settings on these clips: %s", done)
         return done if accelerator.is_main_process else None
@@ -102,79 +111,35 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     if fresh:
         clear_output(config)
     trainer = Trainer(config, accelerator, family, dataset, vae, spectral)
-    if resumed is not None:
-        load_checkpoint(resumed, trainer.bare_model, trainer.optimizer, accelerator.scaler)
-        log.info("resumed from %s: %d of %d steps done", resumed.folder, resumed.step, config.max_train_steps)
     trainer.describe()
-    trainer.run(resumed.step if resumed else 0, show_bar=progress)
+    validator = None
+    if accelerator.is_main_process and (held_out is not None or config.validation_prompts):
+        validator = Validator(trainer, held_out)
+        validator.run(None)  # nothing is trained yet: these are the base model's numbers
+    if resumed is not None:
+        load_checkpoint(resumed, trainer.bare_model, trainer.optimizer, accelerator.scaler, trainer.average)
+        log.info("resumed from %s: %d of %d steps done", resumed.folder, resumed.step, config.max_train_steps)
+    accelerator.wait_for_everyone()
+    trainer.run(resumed.step if resumed else 0, validator, show_bar=progress)
 
     result, path = Path(config.output_dir), None
     if accelerator.is_main_process:
         config.save(result / "config.yaml")
-        path = trainer.save_adapter(result)
+        if trainer.average is not None:
+            (result / "ema").mkdir(exist_ok=True)
+            with trainer.average.in_place():
+                trainer.save(result / "ema")
+        path = trainer.save(result)
         extend_provenance(result / "provenance.json", trainer, time.time() - started)
+        log.info("wrote %s", write_report(result))
     accelerator.wait_for_everyone()
     return path
-
-
-def start_accelerator(config: TrainConfig) -> Any:
-    """The accelerate object, after checks that precision, device and the number of processes are what was asked for."""
-    from accelerate import Accelerator, InitProcessGroupKwargs, PartialState
-    from accelerate.utils import parse_flag_from_env
-
-    patience = timedelta(hours=6)  # encoding a large set on one rank must not trip the others' time-out
-    asked = int(os.environ.get("WORLD_SIZE", "1"))
-    state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"), timeout=patience)
-    if state.num_processes != asked or config.num_processes not in (None, state.num_processes):
-        wanted = config.num_processes or asked
-        raise ConfigError(
-            f"{wanted} processes were asked for, accelerate runs {state.num_processes}: launch with --num_processes {wanted} "
-            "(on a CPU with ACCELERATE_USE_CPU=true and --multi_gpu), or set num_processes=null"
-        )
-    if state.device.type == "cpu":
-        for key in ("precision", "vae_precision"):
-            if getattr(config, key) == "fp16":
-                raise ConfigError(f"{key}=fp16 doesn't train on a CPU: use bf16 or fp32")
-    mixed = "no" if config.precision == "fp32" else config.precision
-    return Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=patience)])
 
 
 def model_shift(config: TrainConfig, family: VideoFamily) -> float:
     """The timestep shift that the base model is sampled with: its scheduler's, else the family's."""
     scheduler = family.load("scheduler", config.model)
     return float(getattr(scheduler.config, "shift", None) or family.spec.default_shift)
-
-
-def generator(*purpose: Any) -> torch.Generator:
-    """A CPU generator seeded by what it is for."""
-    digest = hashlib.sha256(":".join(map(str, purpose)).encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-
-
-def sample_order(count: int, seed: int, first: int, number: int) -> list[int]:
-    """Dataset indices of the global samples first ... first + number - 1: a new permutation each epoch, no state."""
-    indices = []
-    for position in range(first, first + number):
-        epoch, place = divmod(position, count)
-        indices.append(int(torch.randperm(count, generator=generator(seed, "order", epoch))[place]))
-    return indices
-
-
-def noise_levels(path: NoisePath, config: TrainConfig, shift: float, step: int, batch: int) -> Tensor:
-    """Sigma (batch,) float32 of one step's global batch, stratified over blocks of steps that hold at least 16 samples."""
-    steps = math.ceil(_SIGMA_BLOCK / batch) if config.sigma_law == "stratified" else 1
-    block, place = divmod(step, steps)
-    drawn = path.sample(batch * steps, generator(config.seed, "sigma", block), law=config.sigma_law, shift=shift)  # type: ignore[arg-type]
-    return drawn[place * batch : (place + 1) * batch]
-
-
-def learning_rate(config: TrainConfig, step: int) -> float:
-    """Linear warm-up, then a cosine down to 0 at `max_train_steps`: a function of the step, so resuming can't lose it."""
-    warmup = min(config.lr_warmup_steps, config.max_train_steps)
-    if step < warmup:
-        return config.learning_rate * (step + 1) / (warmup + 1)
-    progress = (step - warmup) / max(1, config.max_train_steps - warmup)
-    return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
 
 
 class Trainer:
@@ -195,65 +160,73 @@ class Trainer:
         self.guidance = family.spec.default_guidance if config.guidance is None else config.guidance
         self.global_batch = config.train_batch_size * config.gradient_accumulation_steps * accelerator.num_processes
 
-        model = family.load("transformer", config.model, dtype=self.dtype)
-        targets = config.lora_targets or family.spec.lora_target_regex
-        self.parameters = inject_lora(model, rank=config.rank, alpha=config.lora_alpha, regex=targets, seed=config.seed)
+        model = family.load("transformer", config.model, dtype=torch.float32 if config.rank is None else self.dtype)
+        self.parameters = attach(model, config, family)
         if config.gradient_checkpointing:
             model.enable_gradient_checkpointing()
         model.train()
         self.bare_model: nn.Module = model
-        optimizer = torch.optim.AdamW(self.parameters, lr=config.learning_rate, weight_decay=config.weight_decay)
-        self.model, self.optimizer = accelerator.prepare(model, optimizer)
-        self.motion = self._motion_term(spectral, vae)
+        self.model, self.optimizer = accelerator.prepare(model, make_optimizer(self.parameters, config))
+        self.average = None if config.ema_decay is None else WeightAverage(self.parameters, config.ema_decay)
+        self.vae = vae
+        self.objective = self._objective(spectral, vae)
 
-    def _motion_term(self, spectral: SpectralConfig, vae: Any) -> MotionTerm | None:
-        if self.config.motion_weight == 0:
-            return None
-        decode = None
-        if self.config.motion_space == "pixel":
+    def _objective(self, spectral: SpectralConfig, vae: Any) -> Objective:
+        config, dataset = self.config, self.dataset
+        if "preference" in config.active and not adapter_names(self.bare_model):
+            raise ConfigError("objective=preference compares with the base model, which only an adapter leaves alone: set rank")
+        if config.needs_vae:
             vae = vae.to(self.accelerator.device).requires_grad_(False)
-            if self.config.gradient_checkpointing and getattr(vae, "_supports_gradient_checkpointing", False):
+            if config.gradient_checkpointing and getattr(vae, "_supports_gradient_checkpointing", False):
                 vae.enable_gradient_checkpointing()
-            decode = partial(self.family.decode_video, vae)
-        shortest = self.dataset.shortest()
-        frames, latent_frames = self.dataset.samples[shortest].frames, self.dataset.clean(shortest).shape[1]
-        drop_first = latent_frames < frames
-        if decode is None and latent_frames - drop_first < 3:
-            raise ConfigError(
-                f"motion_space=latent leaves {latent_frames - drop_first} of {frames} frames, too few for motion: "
-                "use more frames, motion_space=pixel or motion_weight=0"
-            )
-        anchored = self.config.motion_form == "anchored"
-        return MotionTerm(
-            AnchoredMotionLoss(spectral) if anchored else SpectralMotionLoss(spectral),
-            self.config.sigma_max,
-            decode=decode,
-            excess=self.config.motion_form == "excess",
-            drop_first=drop_first,
+        shortest = dataset.shortest()
+        latents = dataset.clean(shortest).shape
+        usual = self.family.latent_shape(config.frames, config.height, config.width, vae)
+        objective = build_objective(
+            config,
+            spectral,
+            (dataset.samples[shortest].frames, latents[2] * config.height // usual[2]),
+            tuple(latents),
+            self.accelerator.device,
+            decode=partial(self.family.decode_video, vae),
+            encode=partial(self.family.encode_video, vae),
         )
+        for weighting in objective.weightings.values():
+            if isinstance(weighting, CoherenceWeights):
+                count = min(_CALIBRATION, len(dataset))
+                some = [place * len(dataset) // count for place in range(count)]
+                weighting.calibrate((i, dataset.clean(i).to(self.accelerator.device)) for i in some)
+        return objective
 
     def describe(self) -> None:
         """Log what is about to be trained."""
         config, count = self.config, sum(p.numel() for p in self.parameters)
         log.info(
-            "training %d parameters (LoRA rank %d on %s); %d samples per step: %d per process x %d accumulated x %d processes",
-            count, config.rank, config.model, self.global_batch, config.train_batch_size,
+            "training %d parameters (%s of %s); %d samples per step: %d per process x %d accumulated x %d processes",
+            count, f"LoRA of rank {config.rank}" if config.rank else "every weight", config.model,
+            self.global_batch, config.train_batch_size,
             config.gradient_accumulation_steps, self.accelerator.num_processes,
         )  # fmt: skip
-        if self.motion is None:
-            log.info("motion_weight=0: the denoising loss alone")
+        if not config.active:
+            log.info("motion_weight=0 or objective=none: the denoising loss alone")
             return
-        log.info(
-            "motion loss: weight %g, %s, %s form, %s preset; %.0f %% of samples lie below sigma_max=%g (%s law, shift %g)",
-            config.motion_weight, config.motion_space, config.motion_form, config.motion_preset,
-            100 * share_below(config, self.shift), config.sigma_max, config.sigma_law, self.shift,
-        )  # fmt: skip
+        log.info("objective: %s", ", ".join(f"{name} {config.weights[name]:g}" for name in config.active))
+        if {"spectral", "anchored"} & set(config.active):
+            log.info(
+                "motion loss: %s, %s form, %s preset; %.0f %% of samples carry it (sigma_max=%g, %s, %s law, shift %g)",
+                config.motion_space, config.motion_form, config.motion_preset, 100 * share_below(config, self.shift),
+                config.sigma_max, config.motion_sigma, config.sigma_law, self.shift,
+            )  # fmt: skip
 
-    def run(self, start: int, *, show_bar: bool) -> None:
+    def run(self, start: int, validator: Validator | None = None, *, show_bar: bool) -> None:
         """Steps `start` ... `max_train_steps` - 1."""
-        main = self.accelerator.is_main_process
-        steps = self.config.max_train_steps
-        records = RunLog(self.config.output_dir, start_step=start, max_steps=steps, show_bar=show_bar) if main else None
+        config, main, records = self.config, self.accelerator.is_main_process, None
+        steps = config.max_train_steps
+        if main:
+            records = RunLog(
+                config.output_dir, start_step=start, max_steps=steps, show_bar=show_bar, trackers=config.trackers,
+                config=config.to_dict(),
+            )  # fmt: skip
         alarm = FreezingAlarm()
         try:
             for step in range(start, steps):
@@ -262,14 +235,15 @@ class Trainer:
                 if records is not None:
                     records.advance(record)
                     alarm.update(done, record["motion_energy_ratio"])
-                    if done % self.config.log_every == 0 or done == steps:
+                    if done % config.log_every == 0 or done == steps:
                         records.write(done, record)
-                if self.config.checkpoint_every and done % self.config.checkpoint_every == 0 and done < steps:
+                if config.checkpoint_every and done % config.checkpoint_every == 0 and done < steps:
                     if main:
-                        folder = save_checkpoint(
-                            self.config, done, self.dataset.digest(), self.save_adapter, self.optimizer, self.accelerator.scaler
-                        )
-                        log.info("wrote %s", folder)
+                        log.info("wrote %s", self.save_checkpoint(done))
+                    self.accelerator.wait_for_everyone()
+                if done == steps or (config.validate_every and done % config.validate_every == 0):
+                    if validator is not None:
+                        validator.run(done, records)
                     self.accelerator.wait_for_everyone()
         finally:
             if records is not None:
@@ -282,7 +256,8 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         sigmas = noise_levels(self.family.path, config, self.shift, step, self.global_batch)
-        sums = torch.zeros(5, dtype=torch.float64)  # denoising, motion, energy ratio, carried, skipped
+        terms = self.objective.names
+        sums = torch.zeros(4 + 3 * len(terms), dtype=torch.float64)  # of step_numbers
         ratio, names = None, []
         measure = config.gradient_ratio_every and step % config.gradient_ratio_every == 0
         for micro in range(config.gradient_accumulation_steps):
@@ -293,10 +268,10 @@ class Trainer:
             with nullcontext() if last else accelerator.no_sync(self.model):
                 losses, used = self.losses(step, places, sigmas[first : first + config.train_batch_size])
                 if measure and ratio is None:
-                    ratio = gradient_norm_ratio(losses, config.motion_weight, self.parameters)
+                    ratio = gradient_norm_ratio(losses, self.parameters)
                 accelerator.backward(losses.total / config.gradient_accumulation_steps)
             names += used
-            sums += _numbers(losses)
+            sums += step_numbers(losses, terms)
         sums = accelerator.reduce(sums.to(accelerator.device, torch.float32), reduction="sum").double().cpu()
         micros = config.gradient_accumulation_steps * accelerator.num_processes
         if not math.isfinite(float(sums[0])):
@@ -304,22 +279,25 @@ class Trainer:
                 f"step {step + 1}: the loss is not finite on {', '.join(names)}; lower learning_rate or use precision=fp32 "
                 "(the last checkpoint is intact: resume=true)"
             )
-        norm = float(accelerator.clip_grad_norm_(self.parameters, config.max_grad_norm))
+        accelerator.unscale_gradients(self.optimizer)
+        norm = float(nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm, foreach=True))
         if not math.isfinite(norm) and accelerator.scaler is None:  # the fp16 scaler skips such a step by itself
             raise ModelError(
                 f"step {step + 1}: the gradient is not finite on {', '.join(names)}; lower learning_rate or motion_weight"
             )
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        carried, skipped = float(sums[3]), float(sums[4])
-        if skipped:
-            log.warning("step %d: %d sample(s) without a finite motion loss were left out of it", step + 1, int(skipped))
+        if self.average is not None:
+            self.average.update()
+        means = step_record(sums, terms, self.global_batch)
+        if means["motion_skipped"]:
+            log.warning(
+                "step %d: %d sample(s) without a finite added loss were left out of it", step + 1, means["motion_skipped"]
+            )
         return {
             "denoising": float(sums[0]) / micros,
-            "motion": float(sums[1]) / carried if carried else None,
-            "motion_share": carried / self.global_batch,
-            "motion_skipped": skipped,
-            "motion_energy_ratio": float(sums[2]) / carried if carried else None,
+            "denoising_weighted": float(sums[1]) / micros if self.objective.weightings else None,
+            **means,
             "gradient_norm": norm,
             "gradient_ratio": ratio,
             "learning_rate": rate,
@@ -329,43 +307,62 @@ class Trainer:
 
     def losses(self, step: int, places: range, sigma: Tensor) -> tuple[StepLosses, list[str]]:  # sigma: (B,)
         """Losses of the samples at `places` of a step's global batch, and the samples' names."""
-        config, device = self.config, self.accelerator.device
+        config = self.config
         indices = batch_indices(self.dataset.bucket_of, config.seed, step, self.global_batch)[places.start : places.stop]
         x0 = torch.stack([self.dataset.clean(i) for i in indices])
         noise = torch.stack([torch.randn(x0.shape[1:], generator=generator(config.seed, "noise", step, p)) for p in places])
         chances = [float(torch.rand(1, generator=generator(config.seed, "drop", step, p))) for p in places]
         rows = [self.dataset.conditioning(i, drop=c < config.caption_dropout) for i, c in zip(indices, chances, strict=True)]
-        conditioning = {name: torch.stack([row[name] for row in rows]).to(device) for name in rows[0]}
+        conditioning = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+        batch = Batch(indices, [generator(config.seed, "objective", step, p).initial_seed() for p in places])
+        return self.losses_of(x0, noise, sigma, conditioning, batch=batch), [self.dataset.samples[i].name for i in indices]
+
+    def losses_of(
+        self,
+        x0: Tensor,  # (B, C, T, H, W)
+        noise: Tensor,  # (B, C, T, H, W)
+        sigma: Tensor,  # (B,)
+        conditioning: dict[str, Tensor],  # (B, ...) each
+        model: Any = None,
+        batch: Batch | None = None,
+    ) -> StepLosses:
+        """Losses of a batch; tensors may be on any device. Without `batch` the clips are held out: the objective's terms alone.
+        `model` may stand in for the one that talks to other processes."""
+        device, model = self.accelerator.device, model or self.model
+        conditioning = {name: value.to(device) for name, value in conditioning.items()}
 
         def predict(x_t: Tensor, sigma: Tensor) -> Tensor:
             inputs = self.family.inputs(x_t.to(self.dtype), sigma, conditioning, guidance=self.guidance)
             with self.accelerator.autocast():
-                raw = self.model(**inputs)
+                raw = model(**inputs)
             return self.family.prediction(raw, x_t)
 
-        losses = training_losses(
-            predict, self.family.path, x0.to(device), noise.to(device), sigma.to(device), self.motion, config.motion_weight
-        )
-        return losses, [self.dataset.samples[i].name for i in indices]
+        def base(x_t: Tensor, sigma: Tensor) -> Tensor:
+            with adapter_at(self.bare_model, None):
+                return predict(x_t, sigma)
 
-    def save_adapter(self, folder: Path) -> Path:
-        """Write and verify the adapter, with what a reader needs to know in its metadata, and move its files into `folder`."""
+        tensors = (x0.to(device), noise.to(device), sigma.to(device))
+        if batch is None:
+            return training_losses(predict, self.family.path, *tensors, self.objective.held_out)
+        return training_losses(predict, self.family.path, *tensors, self.objective, replace(batch, base=base))
+
+    def save(self, folder: Path) -> Path:
+        """Write and verify what is trained, with what a reader needs to know in its provenance."""
         config = self.config
         about: dict[str, Any] = {name: getattr(config, name) for name in _RECORDED}
         about |= {"guidance": self.guidance, "shift": self.shift, "data": self.dataset.digest(), "phys_pipeline": __version__}
-        base = LoadedModel(None, self.family, config.model, description(config.model).get("revision"))
-        with tempfile.TemporaryDirectory(prefix=".adapter.", suffix=".partial", dir=folder) as scratch:
-            new = Path(scratch) / "adapter"
-            save_adapter(self.bare_model, new, family=self.family, base_model=base, extra_metadata=about)
-            for file in new.iterdir():
-                os.replace(file, folder / file.name)
-        return folder / ADAPTER_FILE
+        return save_trained(self.bare_model, folder, config, self.family, about)
+
+    def save_checkpoint(self, step: int) -> Path:
+        """Write the folder from which the run goes on after `step` steps."""
+        data, scaler = self.dataset.digest(), self.accelerator.scaler
+        return save_checkpoint(self.config, step, data, self.save, self.optimizer, scaler, self.average)
 
 
 def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
     """Add clips, captions, settings and versions to the record that the adapter was saved with; it may be published: no paths."""
     record = json.loads(path.read_text(encoding="utf-8"))
-    private = ("model", "data", "video_root", "data_scores", "output_dir", "cache_dir", "resume")
+    private = ("model", "data", "video_root", "data_scores", "validation_data", "output_dir", "cache_dir", "resume")
     record |= {
         "seconds": round(seconds, 1),
         "processes": trainer.accelerator.num_processes,
@@ -377,11 +374,3 @@ def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
     }
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def _numbers(losses: StepLosses) -> Tensor:
-    if losses.motion is None:
-        return torch.tensor([float(losses.denoising.detach()), 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
-    motion = losses.motion
-    tensors = [losses.denoising.detach(), motion.values.sum(), motion.energy_ratio.sum()]
-    return torch.tensor([*map(float, tensors), len(motion.values), motion.skipped], dtype=torch.float64)

@@ -1,10 +1,16 @@
-"""What one training step minimises: the family's denoising loss, plus the spectral motion loss on the predicted clean clip."""
+"""What one training step minimises: the family's denoising loss and the candidates of `objective`, which combine.
+
+    total = mean of (product of weight maps) * squared error  +  sum over terms of weight * term
+
+`ltd` and `coherence_weighted` are weight maps; `spectral`, `anchored` and `flow` are terms on the predicted clean clip x0-hat;
+`preference` is a term on the prediction errors of a clip and of its corrupted copy.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,154 +20,264 @@ from torch import Tensor, nn
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.noise_path import NoisePath, fraction_below
 from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
-from training.config import TrainConfig
+from phys_pipeline.spectral.config import SLICES
+from training.config import MOTION_TERMS, TrainConfig
+from training.objectives.anchored import Anchored
+from training.objectives.coherence_weighted import CoherenceWeights
+from training.objectives.crop import Crop
+from training.objectives.flow import FlowConsistency, flow_estimator
+from training.objectives.ltd import DifferenceWeights
+from training.objectives.preference import Preference
+from training.objectives.spectral import Spectral
+from training.objectives.term import MotionTerm, TermResult, motion_energy
 
-_LEAST_WEIGHT = 1e-3  # below this a sample's motion term isn't worth its decoding
-
-
-def sigma_weight(sigma: Tensor, sigma_max: float) -> Tensor:  # (B,)
-    """cos^2(pi/2 * sigma / sigma_max), 0 above: 1 on clean latents, smooth at both ends.
-
-    x0-hat is a blurred posterior mean at high noise, where a spectrum would punish honest blur.
-    """
-    return torch.cos(0.5 * math.pi * (sigma / sigma_max).clamp(max=1.0)).square()
+_STILL = 1e-6  # motion energy over mean square under which a clip is still and has no energy ratio
+Predict = Callable[[Tensor, Tensor], Tensor]  # x_t (B, C, T, H, W), sigma (B,) -> prediction (B, C, T, H, W)
 
 
 def share_below(config: TrainConfig, shift: float) -> float:
     """Expected share of training samples whose sigma lies below `sigma_max`, so that they carry the motion term."""
-    return fraction_below(config.sigma_max, config.sigma_law, shift)
-
-
-def motion_energy(video: Tensor) -> Tensor:  # (B, C, T, H, W) -> (B,)
-    """Mean square of what differs from the temporal mean: 0 for a still clip. Latents or pixels."""
-    return (video - video.mean(dim=2, keepdim=True)).square().flatten(1).mean(dim=1)
+    return 1.0 if config.motion_sigma == "every_step" else fraction_below(config.sigma_max, config.sigma_law, shift)
 
 
 def spectral_config(config: TrainConfig) -> SpectralConfig:
-    """The preset with its overrides. Raises ConfigError on an unknown field or a value out of range."""
+    """The preset with its overrides, `motion_terms` left out of the composite that it doesn't name.
+
+    Raises ConfigError on an unknown field or a value out of range.
+    """
     preset = SpectralConfig.paper if config.motion_preset == "paper" else SpectralConfig.calibrated
+    left_out = set(MOTION_TERMS) - set(config.motion_terms)
+    changes: dict[str, Any] = {f"{name}_weight": 0.0 for name in ("pace", "coherence") if name in left_out}
+    if left_out - {"pace", "coherence"}:
+        changes["slices"] = tuple(name for name in SLICES if name not in left_out)
     try:
-        return preset(**config.motion_overrides)
+        return preset(**{**config.motion_overrides, **changes})
     except (TypeError, ValueError) as error:
         raise ConfigError(f"motion_overrides: {' '.join(str(error).split())}") from None
 
 
 @dataclass(frozen=True)
-class MotionResult:
-    """Motion term of one batch. `values` and `energy_ratio` (K,) belong to the K samples that carried it, without gradient."""
+class Objective:
+    """The active candidates. `terms` and `weightings` map a name to (weight, term) and to a weight map's function."""
 
-    loss: Tensor  # scalar: mean over the whole batch of sigma weight x value
-    values: Tensor
-    energy_ratio: Tensor  # motion energy of x0-hat over that of x0; far below 1 = the model learns to freeze
-    skipped: int  # samples left out because their loss was not finite
+    terms: dict[str, tuple[float, MotionTerm]] = field(default_factory=dict)
+    weightings: dict[str, CoherenceWeights | DifferenceWeights] = field(default_factory=dict)
+    preference: tuple[float, Preference] | None = None
+    sigma_max: float = 0.7  # samples below it are watched for motion energy
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the terms that are added to the denoising loss, in the order of the log."""
+        return (*self.terms, *(["preference"] if self.preference else []))
+
+    @property
+    def held_out(self) -> Objective:
+        """What can be said of clips outside the data set: the terms, on whole clips; no weight map, no preference, no `batch`."""
+        return Objective({name: (w, term.whole()) for name, (w, term) in self.terms.items()}, sigma_max=self.sigma_max)
 
 
-class MotionTerm:
-    """Spectral motion loss on x0-hat, faded out towards `sigma_max`. Always float32, never under autocast.
+@dataclass(frozen=True)
+class Batch:
+    """Who the samples are: `samples` their places in the data set, `seeds` one number each for what is drawn per sample.
 
-    Args:
-        loss: called with (K, C, T, H, W) and reduction "none"; an anchored loss also gets the clean clip.
-        sigma_max: the weight is 0 from here on.
-        decode: latents -> pixels in [0, 1], differentiable; None scores the latents themselves.
-        excess: count only what exceeds the loss of the clean clip.
-        drop_first: leave out the first latent frame, which covers one picture where the others cover several.
+    `base` predicts like the network with its adapter switched off, without gradient; only `preference` calls it.
     """
 
-    def __init__(
-        self,
-        loss: SpectralMotionLoss | AnchoredMotionLoss,
-        sigma_max: float,
-        *,
-        decode: Callable[[Tensor], Tensor] | None = None,
-        excess: bool = False,
-        drop_first: bool = False,
-    ) -> None:
-        self.loss, self.sigma_max, self.decode, self.excess, self.drop_first = loss, sigma_max, decode, excess, drop_first
-
-    def __call__(self, x0_hat: Tensor, x0: Tensor, sigma: Tensor) -> MotionResult:  # (B, C, T, H, W) twice, (B,)
-        weight = sigma_weight(sigma.float(), self.sigma_max)
-        rows = torch.nonzero((weight > _LEAST_WEIGHT) & torch.isfinite(x0_hat).flatten(1).all(dim=1)).flatten()
-        wanted = int((weight > _LEAST_WEIGHT).sum())
-        with torch.autocast(device_type=x0_hat.device.type, enabled=False):
-            total, values, rows = self._values(x0_hat.float(), x0.float(), weight, rows)
-            with torch.no_grad():
-                before = motion_energy(x0[rows].float())
-                ratio = motion_energy(x0_hat[rows].detach().float()) / before.clamp_min(1e-12)
-        return MotionResult(total, values, ratio, wanted - len(rows))
-
-    def _values(self, x0_hat: Tensor, x0: Tensor, weight: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted sum over the batch, values (K,) and rows (K,) of the samples whose value is finite."""
-        for _ in range(2):  # a second time without the rows that were not finite: masking alone would leave NaN gradients
-            if len(rows) == 0:
-                break
-            video = self._video(x0_hat[rows])
-            with torch.no_grad():
-                reference = self._video(x0[rows]) if self.excess or isinstance(self.loss, AnchoredMotionLoss) else None
-            usable = torch.isfinite(video.detach()).flatten(1).all(dim=1)
-            if reference is not None:
-                usable &= torch.isfinite(reference).flatten(1).all(dim=1)
-            if usable.all():
-                values = self._loss(video, reference)
-                usable = torch.isfinite(values.detach())
-                if usable.all():
-                    return (weight[rows] * values).sum() / len(weight), values.detach(), rows
-            rows = rows[usable]
-        return x0_hat.new_zeros(()), x0_hat.new_zeros(0), rows[:0]
-
-    def _loss(self, video: Tensor, reference: Tensor | None) -> Tensor:  # (K, C, T, H, W) twice
-        if isinstance(self.loss, AnchoredMotionLoss):
-            assert reference is not None
-            return self.loss(video, reference, "none")
-        return self.loss(video, "none", reference).loss
-
-    def _video(self, latents: Tensor) -> Tensor:  # (K, C, T, H, W)
-        if self.decode is not None:
-            return self.decode(latents).float()
-        return latents[:, :, 1:] if self.drop_first else latents
+    samples: Sequence[int]
+    seeds: Sequence[int]
+    base: Predict | None = None
 
 
 @dataclass(frozen=True)
 class StepLosses:
-    """`total` is differentiated; `denoising` is its first part, `motion` what `motion_weight` multiplies (None without it)."""
+    """`total` = `fit` + `added` is differentiated."""
 
     total: Tensor
-    denoising: Tensor
-    motion: MotionResult | None
+    denoising: Tensor  # plain mean squared error, whatever the objective: comparable between runs
+    fit: Tensor  # the same with the weight maps; `denoising` itself without any
+    added: Tensor | None  # weighted sum of the terms
+    terms: dict[str, TermResult]
+    energy_ratio: Tensor  # (K,) motion energy of x0-hat over that of x0, samples below sigma_max; far below 1 = freezing
+
+    @property
+    def motion(self) -> TermResult | None:
+        """The spectral term, else the anchored one."""
+        return self.terms.get("spectral", self.terms.get("anchored"))
 
 
 def training_losses(
-    predict: Callable[[Tensor, Tensor], Tensor],
+    predict: Predict,
     path: NoisePath,
     x0: Tensor,  # (B, C, T, H, W)
     noise: Tensor,  # (B, C, T, H, W)
     sigma: Tensor,  # (B,) float32
-    motion: MotionTerm | None,
-    motion_weight: float,
+    objective: Objective | None = None,
+    batch: Batch | None = None,
 ) -> StepLosses:
     """One sigma noises, tells the time, and reads back x0-hat; `predict(x_t, sigma)` is the network.
 
-    The denoising loss is the mean squared error of the prediction, the same with and without the motion term.
+    `batch` is needed by `coherence_weighted`, `preference` and cropped terms.
     """
-    x_t = path.corrupt(x0, noise, sigma)
+    objective = Objective() if objective is None else objective
+    x_t, target = path.corrupt(x0, noise, sigma), path.target(x0, noise, sigma).float()
     prediction = predict(x_t, sigma).float()
-    denoising = F.mse_loss(prediction, path.target(x0, noise, sigma).float())
-    if motion is None or motion_weight == 0:
-        return StepLosses(denoising, denoising, None)
-    result = motion(path.clean(prediction, x_t, sigma), x0, sigma)
-    return StepLosses(denoising + motion_weight * result.loss, denoising, result)
+    denoising = fit = F.mse_loss(prediction, target)
+    if objective.weightings:
+        fit = (_weight_map(objective, x0, batch) * (prediction - target).square()).mean()
+    x0_hat = path.clean(prediction, x_t, sigma)
+    terms: dict[str, TermResult] = {}
+    added: list[Tensor] = []
+    for name, (weight, term) in objective.terms.items():
+        terms[name] = term(x0_hat, x0, sigma, batch.seeds if batch else None)
+        added.append(weight * terms[name].loss)
+    if objective.preference is not None:
+        if batch is None or batch.base is None:
+            raise ValueError("the preference objective needs the batch's seeds and its base model")
+        weight, preference = objective.preference
+        loser = preference.loser(x0, batch.seeds)
+        loser_t, loser_target = path.corrupt(loser, noise, sigma), path.target(loser, noise, sigma).float()
+        with torch.no_grad():
+            base = batch.base(x_t, sigma).float() - target, batch.base(loser_t, sigma).float() - loser_target
+        result = preference(prediction - target, predict(loser_t, sigma).float() - loser_target, *base)
+        terms["preference"] = result
+        added.append(weight * result.loss)
+    ratio = _energy_ratio(x0_hat, x0, sigma, objective.sigma_max)
+    if not added:
+        return StepLosses(fit, denoising, fit, None, terms, ratio)
+    total = torch.stack(added).sum()
+    return StepLosses(fit + total, denoising, fit, total, terms, ratio)
 
 
-def gradient_norm_ratio(losses: StepLosses, motion_weight: float, parameters: list[nn.Parameter]) -> float | None:
-    """Norm of the weighted motion gradient over that of the denoising gradient; None where no sample carried the motion term.
+def gradient_norm_ratio(losses: StepLosses, parameters: list[nn.Parameter]) -> float | None:
+    """Norm of the added terms' gradient over that of the denoising gradient; None where no sample carried a term.
 
-    Costs one extra backward per term and leaves `.grad` untouched.
+    Costs one extra backward per part and leaves `.grad` untouched.
     """
-    if losses.motion is None or not losses.motion.loss.requires_grad:
+    if losses.added is None or not losses.added.requires_grad:
         return None
 
     def norm(loss: Tensor) -> float:
         gradients: tuple[Any, ...] = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
         return math.sqrt(sum(float(g.float().square().sum()) for g in gradients if g is not None))
 
-    denoising = norm(losses.denoising)
-    return motion_weight * norm(losses.motion.loss) / denoising if denoising > 0 else None
+    fit = norm(losses.fit)
+    return norm(losses.added) / fit if fit > 0 else None
+
+
+def step_numbers(losses: StepLosses, names: tuple[str, ...]) -> Tensor:
+    """Denoising loss, the weighted one, sum and number of energy ratios; per term the values' sum, their number, the skipped."""
+    ratios = losses.energy_ratio
+    numbers = [float(losses.denoising.detach()), float(losses.fit.detach()), float(ratios.sum()), len(ratios)]
+    for name in names:
+        term = losses.terms[name]
+        numbers += [float(term.values.sum()), len(term.values), term.skipped]
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def step_record(sums: Tensor, names: tuple[str, ...], batch: int) -> dict[str, float | None]:
+    """What the log says of the terms; `motion` is the spectral one, or the anchored one where there is no other."""
+    carried = {name: float(sums[5 + 3 * place]) for place, name in enumerate(names)}
+    means = {name: float(sums[4 + 3 * place]) / carried[name] if carried[name] else None for place, name in enumerate(names)}
+    motion = next((name for name in ("spectral", "anchored") if name in names), None)
+    record: dict[str, float | None] = {
+        "motion": means[motion] if motion else None,
+        "motion_share": carried[motion] / batch if motion else 0.0,
+        "motion_skipped": sum(float(sums[6 + 3 * place]) for place in range(len(names))),
+        "motion_energy_ratio": float(sums[2]) / float(sums[3]) if sums[3] else None,
+    }
+    return record | {name: mean for name, mean in means.items() if name != motion}
+
+
+def build_objective(
+    config: TrainConfig,
+    spectral: SpectralConfig,
+    clip: tuple[int, int],
+    latents: tuple[int, ...],
+    device: torch.device,
+    decode: Callable[[Tensor], Tensor],
+    encode: Callable[[Tensor], Tensor],
+) -> Objective:
+    """The objective of a configuration.
+
+    Args:
+        clip: frames and height in pixels of the shortest clip, and `latents` its latents' shape (C, T, H, W).
+        decode: latents -> pixels in [0, 1], differentiable; `encode` the way back. Called only by what works in pixels.
+
+    Raises ConfigError for clips that are too short and settings that don't go with their size.
+    """
+    active, pixels = config.active, config.motion_space == "pixel"
+    drop_first = latents[1] < clip[0]
+    scored = latents[1] - drop_first
+    for name in ("spectral", "anchored", "coherence_weighted"):
+        if name in active and not pixels and scored < 3:
+            raise ConfigError(
+                f"motion_space=latent leaves {scored} of {clip[0]} frames, too few for motion: "
+                f"use more frames, motion_space=pixel or an objective without {name}"
+            )
+    every_step = config.motion_sigma == "every_step"
+    seen: dict[str, Any] = {"decode": decode if pixels else None, "crop": _crop(config, clip, latents), "drop_first": drop_first}
+    terms: dict[str, tuple[float, MotionTerm]] = {}
+    if "spectral" in active:
+        loss = Spectral(SpectralMotionLoss(spectral), excess=config.motion_form == "excess")
+        terms["spectral"] = config.motion_weight, MotionTerm(loss, config.sigma_max, every_step=every_step, **seen)
+    if "anchored" in active:
+        error = Anchored(AnchoredMotionLoss(spectral))
+        terms["anchored"] = config.weights["anchored"], MotionTerm(error, config.sigma_max, every_step=every_step, **seen)
+    if "flow" in active:
+        _, estimator = flow_estimator(config.flow_estimator, device)
+        flow = FlowConsistency(estimator, config.flow_smoothness)
+        terms["flow"] = config.flow_weight, MotionTerm(flow, config.flow_sigma_max, **{**seen, "decode": decode})
+    weightings: dict[str, CoherenceWeights | DifferenceWeights] = {}
+    if "coherence_weighted" in active:
+        weightings["coherence_weighted"] = CoherenceWeights(
+            spectral, config.coherence_tau, config.coherence_strength, decode=seen["decode"], drop_first=drop_first
+        )
+    if "ltd" in active:
+        weightings["ltd"] = DifferenceWeights(config.ltd_strength, drop_first=drop_first)
+    preference = None
+    if "preference" in active:
+        in_pixels = config.preference_space == "pixel"
+        if not in_pixels and scored < 3:
+            raise ConfigError(f"preference reorders latent frames and has {scored}: use more frames or preference_space=pixel")
+        coders: dict[str, Any] = {"decode": decode, "encode": encode} if in_pixels else {}
+        preference = config.preference_weight, Preference(
+            config.preference_corruptions, form=config.preference_form, beta=config.preference_beta,  # type: ignore[arg-type]
+            margin=config.preference_margin, drop_first=drop_first, **coders,
+        )  # fmt: skip
+    return Objective(terms, weightings, preference, config.sigma_max)
+
+
+def _crop(config: TrainConfig, clip: tuple[int, int], latents: tuple[int, ...]) -> Crop | None:
+    frames, size = config.motion_crop_frames, config.motion_crop_size
+    if frames is None and size is None:
+        return None
+    stride = clip[1] // latents[2]  # pixels per latent cell
+    if size is not None and size % stride:
+        raise ConfigError(f"motion_crop_size={size} must be a multiple of {stride}, the autoencoder's step in pixels")
+    pictures = frames
+    if frames is not None and latents[1] < clip[0]:
+        pictures = 1 + (frames - 1) * (clip[0] - 1) // max(1, latents[1] - 1)
+    if pictures is not None and pictures < 3:
+        raise ConfigError(f"motion_crop_frames={frames} gives {pictures} frame(s), too few for motion: use more")
+    return Crop(frames, None if size is None else size // stride)
+
+
+def _weight_map(objective: Objective, x0: Tensor, batch: Batch | None) -> Tensor:  # (B, C, T, H, W) -> (B, 1, T, H, W)
+    product = torch.ones_like(x0[:, :1], dtype=torch.float32)
+    for weighting in objective.weightings.values():
+        if isinstance(weighting, DifferenceWeights):
+            product = product * weighting(x0)
+        elif batch is None:
+            raise ValueError("coherence_weighted needs the batch's samples")
+        else:
+            product = product * weighting(x0, batch.samples)
+    return product
+
+
+@torch.no_grad()
+def _energy_ratio(x0_hat: Tensor, x0: Tensor, sigma: Tensor, sigma_max: float) -> Tensor:
+    # x0_hat, x0: (B, C, T, H, W); sigma: (B,); returns (K,)
+    before = motion_energy(x0.float())
+    moves = before > _STILL * x0.float().square().flatten(1).mean(dim=1)
+    ratio = motion_energy(x0_hat.float()) / before
+    return ratio[moves & (sigma < sigma_max) & torch.isfinite(ratio)]

@@ -1,37 +1,108 @@
-"""What a run tells while it runs: a progress bar, `log.jsonl`, TensorBoard, and the freezing alarm."""
+"""What a run tells while it runs: a progress bar, `log.jsonl`, trackers such as TensorBoard, and the freezing alarm."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import math
 import shutil
 import sys
 from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from phys_pipeline.atomic import atomic_file
+from phys_pipeline.errors import ConfigError
+
 log = logging.getLogger(__name__)
 
-_ALARM_SAMPLES = 20
-_ALARM_RATIO = 0.5
+_ALARM_SAMPLES = 50  # steps; the ratio of one step depends much on its noise levels
+_ALARM_RATIO = 0.8
+
+
+class TensorBoard:
+    """Event files in `tensorboard/` of the run's folder."""
+
+    def __init__(self, root: Path, start_step: int, config: dict[str, Any]) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        if not start_step:
+            shutil.rmtree(root / "tensorboard", ignore_errors=True)
+        self.writer = SummaryWriter(str(root / "tensorboard"), purge_step=start_step + 1 if start_step else None)
+
+    def scalars(self, values: dict[str, float | int], step: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, step)
+
+    def animation(self, name: str, gif: Path, step: int) -> None:
+        """Show an animated GIF, in the way of SummaryWriter.add_video but without moviepy."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        image = Summary.Image(encoded_image_string=gif.read_bytes())
+        self.writer._get_file_writer().add_summary(Summary(value=[Summary.Value(tag=name, image=image)]), step)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WandB:
+    """Weights & Biases, or trackio, which has the same calls. A resumed run goes on under its name."""
+
+    def __init__(self, package: Any, root: Path, config: dict[str, Any]) -> None:
+        self.package = package
+        package.init(project="phys-pipeline", name=root.name, config=config, resume="allow")
+
+    def scalars(self, values: dict[str, float | int], step: int) -> None:
+        self.package.log(dict(values), step=step)
+
+    def animation(self, name: str, gif: Path, step: int) -> None:
+        self.package.log({name: self.package.Video(str(gif), format="gif")}, step=step)
+
+    def close(self) -> None:
+        self.package.finish()
+
+
+_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
+
+
+def check_trackers(names: list[str]) -> None:
+    """Raise ConfigError when a tracker's package is missing."""
+    for name in names:
+        try:
+            importlib.import_module(_PACKAGES[name])
+        except ImportError:
+            raise ConfigError(f"trackers: {name} is not installed: pip install {_PACKAGES[name]}, or leave it out") from None
 
 
 class RunLog:
     """Writes one record per step. On a resumed run, records past `start_step` are dropped and the rest is kept."""
 
-    def __init__(self, output_dir: str | Path, *, start_step: int, max_steps: int, show_bar: bool = True) -> None:
-        from torch.utils.tensorboard import SummaryWriter
+    def __init__(
+        self,
+        output_dir: str | Path,
+        *,
+        start_step: int,
+        max_steps: int,
+        show_bar: bool = True,
+        trackers: Sequence[str] = ("tensorboard",),
+        config: dict[str, Any] | None = None,
+    ) -> None:
         from tqdm import tqdm
 
         root = Path(output_dir)
         root.mkdir(parents=True, exist_ok=True)
         self.file = root / "log.jsonl"
         kept = [line for line in _lines(self.file) if start_step and _step(line) <= start_step]
-        self.file.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        if not start_step:
-            shutil.rmtree(root / "tensorboard", ignore_errors=True)
-        self.writer = SummaryWriter(str(root / "tensorboard"), purge_step=start_step + 1 if start_step else None)
+        with atomic_file(self.file) as temporary:
+            temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
+        self.trackers: list[TensorBoard | WandB] = []
+        for name in trackers:
+            if name == "tensorboard":
+                self.trackers.append(TensorBoard(root, start_step, config or {}))
+            else:
+                self.trackers.append(WandB(importlib.import_module(name), root, config or {}))
         self.bar = tqdm(total=max_steps, initial=start_step, disable=not show_bar, file=sys.stderr, unit="step")
 
     def write(self, step: int, record: dict[str, float | int | None]) -> None:
@@ -39,9 +110,18 @@ class RunLog:
         clean = {k: (v if not isinstance(v, float) or math.isfinite(v) else None) for k, v in record.items()}
         with self.file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps({"step": step, **clean}) + "\n")
-        for name, value in clean.items():
-            if value is not None:
-                self.writer.add_scalar(f"train/{name}", value, step)
+        self.track({f"train/{name}": value for name, value in clean.items()}, step)
+
+    def track(self, values: Mapping[str, float | int | None], step: int) -> None:
+        """Send numbers to the trackers alone."""
+        present = {name: value for name, value in values.items() if value is not None}
+        for tracker in self.trackers:
+            tracker.scalars(present, step)
+
+    def animation(self, name: str, gif: Path, step: int) -> None:
+        """Send an animated GIF to the trackers."""
+        for tracker in self.trackers:
+            tracker.animation(name, gif, step)
 
     def advance(self, record: dict[str, Any]) -> None:
         """Move the bar by one step and show both losses."""
@@ -53,11 +133,16 @@ class RunLog:
     def close(self) -> None:
         """Flush everything; safe to call twice."""
         self.bar.close()
-        self.writer.close()
+        trackers, self.trackers = self.trackers, []
+        for tracker in trackers:
+            tracker.close()
 
 
 class FreezingAlarm:
-    """Warns once when the motion energy of x0-hat, relative to the clips', falls under half of what it was at the start."""
+    """Warns once when the motion energy of x0-hat, relative to the clips', falls under 0.8 of what it was at the start.
+
+    Not under 0.8 of the clips': x0-hat is blurred by noise, and so moves less, from the first step on.
+    """
 
     def __init__(self) -> None:
         self._first: list[float] = []

@@ -4,10 +4,13 @@
     accelerate launch -q training/train_lora.py --config training/configs/tiny.yaml motion_weight=0 output_dir=out/baseline
     accelerate launch -q training/train_lora.py --config training/configs/hunyuan_video.yaml data=my_clips resume=true
 
+    python training/train_lora.py --dry-run --config training/configs/hunyuan_video.yaml data=my_clips     checks and counts only
+
 Run from the repository root, after `pip install -e ".[train]"`. Every setting is a field of `TrainConfig` in training/config.py
 and can follow as key=value. `python training/train_lora.py ...` does the same in one process. The output folder then holds
 `pytorch_lora_weights.safetensors` (load it with `pipeline.load_lora_weights(folder)`), `config.yaml`, `provenance.json`,
-`log.jsonl`, `tensorboard/` and the newest `checkpoint-N/`.
+`log.jsonl`, `tensorboard/`, `report.md`, `report.html` and the newest `checkpoint-N/`; with `rank=null` the folder `transformer/`
+takes the place of the adapter.
 
 Exit codes: 0 the adapter is saved and verified, 2 an expected error (one line), 130 interrupted. `accelerate launch` turns any
 failure into 1 and adds its own traceback; `accelerate launch -q` leaves that out.
@@ -26,13 +29,14 @@ from phys_pipeline.errors import PhysPipelineError
 from training.config import TrainConfig, load_config
 
 
-def parse(arguments: list[str] | None = None) -> TrainConfig:
-    """The checked settings of a command line."""
+def parse(arguments: list[str] | None = None) -> tuple[TrainConfig, bool]:
+    """The checked settings of a command line, and whether it asks for a dry run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", metavar="FILE", help="YAML file; the defaults without one")
+    parser.add_argument("--dry-run", action="store_true", help="check everything, print what would be trained, and stop")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that replace those of the file")
     options = parser.parse_intermixed_args(arguments)
-    return load_config(options.config, options.overrides)
+    return load_config(options.config, options.overrides), options.dry_run
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,7 +46,12 @@ def main(arguments: list[str] | None = None) -> int:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     config = None
     try:
-        config = parse(arguments)
+        config, dry = parse(arguments)
+        if dry:
+            from training.dry_run import dry_run
+
+            print(dry_run(config))
+            return 0
         from training.loop import train  # late: a wrong setting is reported before torch is loaded
 
         path = train(config)

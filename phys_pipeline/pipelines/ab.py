@@ -38,19 +38,34 @@ class Pair:
     settings: dict[str, Any] = field(default_factory=dict)
 
 
-def generate(pipe: Any, prompt: str, seed: int = 0, *, progress: Progress | None = None, **generation: Any) -> Video:
+def encode_prompt(pipe: Any, prompt: str, **generation: Any) -> dict[str, Tensor]:
+    """What :func:`generate` makes of a prompt before it samples: give it as ``conditioning`` to do without the text encoders."""
+    model = as_loaded(pipe)
+    return _encode(model, prompt, {**model.family.spec.generation, **model.defaults, **generation}, None)
+
+
+def generate(
+    pipe: Any,
+    prompt: str,
+    seed: int = 0,
+    *,
+    progress: Progress | None = None,
+    conditioning: Mapping[str, Tensor] | None = None,
+    **generation: Any,
+) -> Video:
     """One video with the pipeline as it is (whatever adapter is active stays active).
 
     ``pipe`` is a LoadedModel or a diffusers pipeline. ``generation`` overrides the model's defaults (its
     ``phys_pipeline.json``): num_frames, height, width, fps, num_inference_steps, guidance_scale, true_cfg_scale,
     negative_prompt, prompt_template, max_sequence_length. ``progress(stage, step, total)`` is called with the stages
-    "text" and "video". Raises ConfigError for an unknown setting or a size the model can't make, ModelError for a prompt or
-    model that gives no usable result.
+    "text" and "video". ``conditioning`` is what :func:`encode_prompt` returned for this prompt and these settings; the
+    pipeline then needs no text encoder. Raises ConfigError for an unknown setting or a size the model can't make, ModelError
+    for a prompt or model that gives no usable result.
     """
     model = as_loaded(pipe)
     settings = _settings(model, generation)
     with _quiet_evaluation(model.pipeline):
-        conditioning = _encode(model, prompt, settings, progress)
+        conditioning = conditioning or _encode(model, prompt, settings, progress)
         return _sample(model, prompt, conditioning, _noise(model, seed, settings), settings, "video", progress)
 
 

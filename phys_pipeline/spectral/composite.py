@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .coherence import coherence_loss
-from .config import SpectralConfig
+from .config import SLICES, SpectralConfig
 from .energies import BlockEnergies, Lattice, block_energies, config_at, make_lattice, spatial_limits
 from .lattice import patch_starts, window_power, window_starts
 from .pace import pace_loss
@@ -91,12 +91,12 @@ class SpectralMotionLoss(nn.Module):
             raise ValueError(f"reduction must be 'mean' or 'none', not {reduction!r}")
         if reference is not None and reference.shape != video.shape:
             raise ValueError(f"reference has shape {tuple(reference.shape)}, the video {tuple(video.shape)}: they must agree")
-        result = self._evaluate(video)
-        loss = result.loss
+        anchor = None
         if reference is not None:
-            with torch.no_grad():
+            with torch.no_grad():  # before the video's graph is there: a quarter less memory at the peak
                 anchor = self._evaluate(reference).loss
-            loss = torch.relu(loss - anchor - self.config.margin)
+        result = self._evaluate(video)
+        loss = result.loss if anchor is None else torch.relu(result.loss - anchor - self.config.margin)
         terms = (loss, result.translation, result.rotation, result.scaling)
         if reduction == "mean":
             terms = tuple(term.mean() for term in terms)  # type: ignore[assignment]
@@ -240,11 +240,24 @@ def combine(losses: Tensor, config: SpectralConfig) -> tuple[Tensor, Tensor]:
 
     softmin: the free energy -tau log mean exp(-L / tau), whose gradient is exactly w (maximum-entropy form).
     coupled: sum w L with gradients through w, as printed: negative for L_i > L + tau. detached: sum w L with w constant.
+    Slices that ``config.slices`` leaves out have weight 0; without any the composite is 0.
     """
     # losses: (N, 3)
+    if len(config.slices) < len(SLICES):
+        return _combine_some(losses, config)
     weights = torch.softmax(-losses / config.temperature, dim=1)
     if config.weighting == "softmin":
         composite = -config.temperature * (torch.logsumexp(-losses / config.temperature, dim=1) - math.log(losses.shape[1]))
     else:
         composite = ((weights.detach() if config.weighting == "detached" else weights) * losses).sum(dim=1)
+    return composite, weights
+
+
+def _combine_some(losses: Tensor, config: SpectralConfig) -> tuple[Tensor, Tensor]:  # (N, 3)
+    if not config.slices:
+        return losses.new_zeros(len(losses)), torch.zeros_like(losses)
+    kept = [SLICES.index(name) for name in config.slices]
+    composite, some = combine(losses[:, kept], replace(config, slices=SLICES))
+    weights = torch.zeros_like(losses)
+    weights[:, kept] = some
     return composite, weights

@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
+SLICES = ("translation", "rotation", "scaling")
+
 
 @dataclass(frozen=True)
 class SpectralConfig:
@@ -51,6 +53,7 @@ class SpectralConfig:
     ring_sharpness: float = 20.0  # edge sharpness of the soft rings and of the paper's band
     ring_weight: float = 0.0  # share of the ring term in the rotation loss (paper: 1/2)
     # composite
+    slices: tuple[str, ...] = SLICES  # slices that the composite joins; fewer to ablate, none leaves pace and coherence
     pace_weight: float = 0.3  # of the pace term that is added to the composite (ours, not the paper's)
     coherence_weight: float = 0.5  # the same for the phase coherence term
     temperature: float = 0.1  # tau
@@ -62,6 +65,7 @@ class SpectralConfig:
     def __post_init__(self) -> None:
         for field in fields(self):
             self._check_type(field.name, str(field.type))
+        self._check_slices()
         choices = {
             "truncation": ("signed", "one_sided"),
             "polar": ("magnitude", "complex"),
@@ -98,6 +102,11 @@ class SpectralConfig:
         ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, but is {getattr(self, name)}")
+
+    def _check_slices(self) -> None:
+        if not isinstance(self.slices, tuple | list) or any(name not in SLICES for name in self.slices):
+            raise ValueError(f"slices must be some of {', '.join(SLICES)}, not {self.slices!r}")
+        object.__setattr__(self, "slices", tuple(name for name in SLICES if name in self.slices))
 
     def _check_type(self, name: str, wanted: str) -> None:
         value = getattr(self, name)

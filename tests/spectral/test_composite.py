@@ -304,3 +304,20 @@ def test_optimising_the_pixels_of_a_jittered_clip_takes_its_jerk_off():
     assert path_clean - 1 < path < path_clean + 0.5 * (path_before - path_clean)
     reached, floor = float(loss(pixels.detach()).translation), float(loss(clean).translation)
     assert floor - 0.05 < reached < 0.3 * float(loss(shaken).translation)
+
+
+@pytest.mark.parametrize("weighting", ["softmin", "detached", "coupled"])
+def test_slices_that_are_left_out_have_no_weight(weighting):
+    losses = torch.rand(5, 3, dtype=torch.float64, requires_grad=True)
+    config = SpectralConfig.calibrated(weighting=weighting)
+    some = SpectralConfig.calibrated(weighting=weighting, slices=("translation", "scaling"))
+    composite, weights = combine(losses, some)
+    assert (weights[:, 1] == 0).all() and torch.allclose(weights.sum(dim=1), torch.ones(5, dtype=torch.float64))
+    (gradient,) = torch.autograd.grad(composite.sum(), losses)
+    assert (gradient[:, 1] == 0).all() and (gradient[:, [0, 2]] != 0).all()
+    one = SpectralConfig.calibrated(weighting=weighting, slices=("rotation",))
+    assert torch.allclose(combine(losses, one)[0], losses[:, 1])
+    none, weights = combine(losses, SpectralConfig.calibrated(weighting=weighting, slices=()))
+    assert (none == 0).all() and (weights == 0).all()
+    everything = SpectralConfig.calibrated(weighting=weighting, slices=("translation", "rotation", "scaling"))
+    assert everything == config and torch.equal(combine(losses, everything)[0], combine(losses, config)[0])

@@ -54,3 +54,11 @@ def test_out_of_range_values_are_refused(override):
     name = next(iter(override))
     with pytest.raises(ValueError, match=name):
         SpectralConfig.calibrated(**override)
+
+
+def test_slices_are_some_of_three_in_their_order():
+    assert SpectralConfig(slices=["scaling", "translation"]).slices == ("translation", "scaling")
+    assert SpectralConfig(slices=()).slices == () and SpectralConfig().slices == ("translation", "rotation", "scaling")
+    for wrong in (("pace",), "translation", 3):
+        with pytest.raises(ValueError, match="slices must be some of translation, rotation, scaling"):
+            SpectralConfig(slices=wrong)

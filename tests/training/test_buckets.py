@@ -13,7 +13,7 @@ from phys_pipeline.errors import ConfigError
 from phys_pipeline.media import Video, write_video
 from training.buckets import Bucket, batch_indices, config_buckets, nearest_bucket, steps_per_epoch
 from training.config import TrainConfig, load_config
-from training.loop import sample_order
+from training.schedule import sample_order
 
 ROOT = Path(__file__).parents[2]
 THREE = [0, 1, 1, 2, 0, 0, 0]  # 7 samples in 3 buckets

@@ -138,6 +138,20 @@ def test_a_checkpoint_that_would_make_the_adapters_record_untrue_is_refused(conf
         check_resume(find_resume(config), config, "digest" if change else "another digest")
 
 
+def test_a_setting_newer_than_the_checkpoint_had_its_default(config):
+    transformer, parameters, optimizer = fresh()
+    train(parameters, optimizer, 1)
+    folder = save(config, 1, transformer, optimizer)
+    state = json.loads((folder / "state.json").read_text())
+    del state["config"]["objective"]
+    (folder / "state.json").write_text(json.dumps(state))
+    config.resume = "true"
+    check_resume(find_resume(config), config, "digest")
+    config.objective = ["anchored"]
+    with pytest.raises(ConfigError, match="objective="):
+        check_resume(find_resume(config), config, "digest")
+
+
 def test_another_models_checkpoint_is_refused(config):
     transformer, parameters, optimizer = fresh()
     train(parameters, optimizer, 1)

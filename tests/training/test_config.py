@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from phys_pipeline.errors import ConfigError
-from training.config import TrainConfig, load_config
+from training.config import OBJECTIVES, TrainConfig, load_config
 
 CONFIGS = Path(__file__).parents[2] / "training" / "configs"
 
@@ -34,6 +34,30 @@ def test_saved_file_reads_back_equal(tmp_path):
     assert load_config(tmp_path / "c.yaml") == config
 
 
+def test_objectives_are_names_that_combine():
+    assert TrainConfig().active == ("spectral",) and TrainConfig(motion_weight=0).active == ()
+    assert load_config(None, ["objective=anchored,ltd"]).active == ("anchored", "ltd")
+    assert load_config(None, ["objective=[preference, spectral]", "motion_weight=0"]).active == ("preference",)
+    assert TrainConfig(objective=["none"]).active == () and TrainConfig(objective="none", frames=1).frames == 1
+    assert TrainConfig(motion_form="anchored").active == ("anchored",)  # as it was said before there were several
+    assert TrainConfig(motion_form="anchored", objective=["ltd"]).active == ("ltd",)
+    everything = TrainConfig(objective=list(OBJECTIVES[:-1]), anchored_weight=0.0)
+    assert everything.active == ("spectral", "coherence_weighted", "preference", "flow", "ltd")
+
+
+def test_which_objectives_need_the_autoencoder():
+    needs = {name: TrainConfig(objective=[name]).needs_vae for name in OBJECTIVES}
+    assert [name for name, need in needs.items() if need] == ["spectral", "anchored", "coherence_weighted", "flow"]
+    latent = {name: TrainConfig(objective=[name], motion_space="latent").needs_vae for name in OBJECTIVES}
+    assert [name for name, need in latent.items() if need] == ["flow"]
+    assert TrainConfig(objective=["preference"], preference_space="pixel").needs_vae
+
+
+def test_a_crop_needs_pixels():
+    with pytest.raises(ConfigError, match="need motion_space=pixel"):
+        load_config(None, ["motion_space=latent", "motion_crop_frames=3"])
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
@@ -49,6 +73,15 @@ def test_saved_file_reads_back_equal(tmp_path):
         ("motion_space=pixels", "is not one of latent, pixel; did you mean 'pixel'?"),
         ("caption_dropout=1", "must lie in [0, 1)"),
         ("frames=2", "motion_weight needs at least 3 frames"),
+        ("objective=spectrall", "objective: 'spectrall' is not one of spectral, anchored"),
+        ("objective=[none, ltd]", "objective=none stands alone"),
+        ("objective=ltd,ltd", "objective: ltd, ltd names one twice"),
+        ("objective=[]", "objective is empty"),
+        ("objective=3", "objective: '3' is not one of"),
+        ("motion_terms=[translations]", "did you mean 'translation'?"),
+        ("preference_corruptions=jitter", "preference_space=latent can only reverse, shuffle, stutter"),
+        ("ltd_strength=2", "must lie in [0, 1]"),
+        ("flow_sigma_max=1.5", "must lie in (0, 1]"),
         ("model.path=x", "unknown setting 'model.path'"),
         ("motion_overrides=3", "motion_overrides=3 should be a mapping"),
         ("frames=null", "frames=None should be a whole number"),

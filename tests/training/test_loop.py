@@ -12,7 +12,9 @@ from phys_pipeline.errors import ConfigError, DataError, ModelError
 from phys_pipeline.families import get_family
 from training.checkpoint import clear_output, refuse_unfinished
 from training.config import TrainConfig
-from training.loop import generator, learning_rate, noise_levels, sample_order, start_accelerator, train
+from training.launch import start_accelerator
+from training.loop import train
+from training.schedule import generator, learning_rate, noise_levels, sample_order
 from training.tracking import FreezingAlarm
 
 ADAPTER = "pytorch_lora_weights.safetensors"
@@ -70,7 +72,8 @@ def trainer_of(config):
 
 
 def test_ten_steps_equal_five_and_resume_and_five(base, tmp_path):
-    changes = {"caption_dropout": 0.0, "motion_weight": 0.5, "sigma_max": 1.0}
+    changes = {"caption_dropout": 0.0, "motion_weight": 0.5, "sigma_max": 1.0, "preference_space": "pixel"}
+    changes["objective"] = ["spectral", "preference", "coherence_weighted", "ltd"]  # none keeps a state of its own
     train(settings(base, tmp_path / "straight", **changes), progress=False)
     assert (tmp_path / "straight" / "checkpoint-5" / ADAPTER).is_file()
     half = settings(base, tmp_path / "resumed", resume=str(tmp_path / "straight" / "checkpoint-5"), **changes)
@@ -88,7 +91,8 @@ def test_output_folder_and_provenance(base, tmp_path):
     path = train(settings(base, tmp_path / "run", **changes), progress=False)
     assert path == tmp_path / "run" / ADAPTER
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
-        "checkpoint-1", "config.yaml", "log.jsonl", "provenance.json", ADAPTER, "tensorboard",
+        "checkpoint-1", "config.yaml", "curves.png", "log.jsonl", "provenance.json", ADAPTER, "report.html", "report.md",
+        "tensorboard",
     ]  # fmt: skip
     about = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert [c["caption"] for c in about["clips"]] == ["clip number 0", "clip number 1", "clip number 2"]
@@ -180,7 +184,8 @@ def test_caption_dropout_uses_the_encoded_empty_caption(base, tmp_path):
 
 def test_latent_space_motion_term(base, tmp_path):
     trainer = trainer_of(settings(base, tmp_path / "run", motion_space="latent", sigma_max=1.0, frames=13))
-    assert trainer.motion.decode is None and trainer.motion.drop_first  # 13 frames become 4 latent frames
+    term = trainer.objective.terms["spectral"][1]
+    assert term.decode is None and term.drop_first  # 13 frames become 4 latent frames
     record = trainer.step(0)
     assert record["motion"] is not None and record["motion_share"] == 1.0
     with pytest.raises(ConfigError, match="leaves 1 of 5 frames, too few"):
@@ -257,16 +262,27 @@ def test_every_sample_once_per_epoch_in_an_order_that_needs_no_state():
     assert order != sample_order(7, 2, 0, 21)
 
 
-def test_noise_levels_are_stratified_over_steps_and_shifted_once():
+def test_noise_levels_are_stratified_over_steps():
     path = get_family("hunyuan_video").path
     config = TrainConfig()
     for batch in (1, 2, 3, 32):
         levels = torch.cat([noise_levels(path, config, 1.0, step, batch) for step in range(-(-16 // batch))])
         counts = torch.histc(levels, bins=len(levels), min=0, max=1)
         assert levels.dtype == torch.float32 and counts.max() <= 2 and (counts == 1).float().mean() > 0.9  # an edge may round
-    levels = torch.cat([noise_levels(path, config, 7.0, step, 2) for step in range(2000)])
-    u = torch.tensor([0.1, 0.25, 0.5, 0.75])
-    assert torch.allclose(levels.quantile(u), 7 * u / (1 + 6 * u), atol=0.01)
+
+
+@pytest.mark.parametrize("law", ["stratified", "uniform", "logit_normal"])
+@pytest.mark.parametrize("shift", [1.0, 7.0])
+def test_noise_levels_have_the_laws_quantiles_shifted_once(law, shift):
+    path = get_family("hunyuan_video").path
+    config = TrainConfig(sigma_law=law)
+    levels = torch.cat([noise_levels(path, config, shift, step, 4) for step in range(1500)])
+    q = torch.tensor([0.1, 0.25, 0.5, 0.75, 0.9])
+    u = torch.sigmoid(2**0.5 * torch.erfinv(2 * q - 1)) if law == "logit_normal" else q
+    once = shift * u / (1 + (shift - 1) * u)
+    twice = shift * once / (1 + (shift - 1) * once)
+    assert torch.allclose(levels.quantile(q), once, atol=0.03)
+    assert shift == 1.0 or (levels.quantile(q)[:3] - twice[:3]).abs().min() > 0.07
 
 
 def test_learning_rate_schedule():
@@ -285,10 +301,84 @@ def test_generators_depend_on_their_purpose():
     assert torch.equal(torch.rand(3, generator=generator(0, "a")), torch.rand(3, generator=generator(0, "a")))
 
 
-def test_freezing_alarm_rings_once(caplog):
+def test_freezing_alarm_rings_once_under_four_fifths_of_the_start(caplog):
     alarm = FreezingAlarm()
     with caplog.at_level(logging.WARNING):
-        rung = [alarm.update(step, ratio) for step, ratio in enumerate([0.8] * 20 + [None] * 5 + [0.7] * 20 + [0.1] * 40)]
-    assert sum(rung) == 1 and not any(rung[:45]) and "motion_weight" in caplog.text
+        rung = [alarm.update(step, ratio) for step, ratio in enumerate([0.8] * 50 + [None] * 5 + [0.7] * 50 + [0.5] * 90)]
+    assert sum(rung) == 1 and not any(rung[:105]) and "motion_weight" in caplog.text
     steady = FreezingAlarm()
-    assert not any(steady.update(step, 0.8) for step in range(100))
+    assert not any(steady.update(step, 0.5) for step in range(200))  # blur by noise, from the start
+
+
+def test_every_objective_trains_and_is_logged(base, tmp_path):
+    pytest.importorskip("cv2")
+    names = ["spectral", "anchored", "coherence_weighted", "preference", "flow", "ltd"]
+    changes = {"motion_sigma": "every_step", "flow_sigma_max": 1.0, "preference_space": "pixel", "gradient_ratio_every": 1}
+    trainer = trainer_of(settings(base, tmp_path / "run", objective=names, **changes))
+    flags = [p.requires_grad for p in trainer.bare_model.parameters()]
+    record = trainer.step(0)
+    for key in ("denoising", "denoising_weighted", "motion", "anchored", "flow", "preference", "gradient_ratio"):
+        assert record[key] is not None and record[key] >= 0, key
+    assert record["motion_share"] == 1.0 and record["motion_skipped"] == 0 and record["motion_energy_ratio"] > 0
+    assert record["preference"] == pytest.approx(0.6931, abs=1e-4)  # the adapter starts as the base model
+    assert [p.requires_grad for p in trainer.bare_model.parameters()] == flags
+    assert trainer.step(1)["preference"] != pytest.approx(0.6931, abs=1e-7)  # the base is still the base, the adapter moved
+    plain = trainer_of(settings(base, tmp_path / "plain", objective="none")).step(0)
+    assert plain["denoising"] == record["denoising"]
+    assert plain["motion"] is None and plain["denoising_weighted"] is None and "preference" not in plain
+
+
+def test_preference_needs_an_adapter_to_switch_off(base, tmp_path, monkeypatch):
+    monkeypatch.setattr("training.loop.adapter_names", lambda transformer: [])
+    with pytest.raises(ConfigError, match="compares with the base model"):
+        trainer_of(settings(base, tmp_path / "run", objective="preference", preference_space="pixel"))
+
+
+def test_cropped_motion_loss_is_the_same_in_one_batch_and_in_two(base, tmp_path):
+    changes = {"motion_weight": 0.5, "sigma_max": 1.0, "frames": 13, "height": 32, "width": 32, "max_train_steps": 1}
+    changes |= {"motion_crop_frames": 2, "motion_crop_size": 16, "objective": ["spectral", "preference"]}
+    large = trainer_of(settings(base, tmp_path / "large", **changes))
+    small = trainer_of(settings(base, tmp_path / "small", train_batch_size=1, gradient_accumulation_steps=2, **changes))
+    assert large.objective.terms["spectral"][1].crop.size == 2
+    first, second = large.step(0), small.step(0)
+    for key in ("denoising", "motion", "preference", "motion_energy_ratio", "gradient_norm"):
+        assert first[key] == pytest.approx(second[key], rel=1e-3), key
+
+
+def test_full_fine_tuning_saves_a_diffusers_folder_and_resumes_exactly(base, tmp_path):
+    """`rank: null` trains every weight; the average of the weights is kept beside them and resumed too."""
+    from diffusers import HunyuanVideoTransformer3DModel
+
+    changes = {"rank": None, "max_train_steps": 4, "checkpoint_every": 2, "motion_weight": 0.0, "ema_decay": 0.5}
+    path = train(settings(base, tmp_path / "straight", **changes), progress=False)
+    assert path == tmp_path / "straight" / "transformer"
+    resume = str(tmp_path / "straight" / "checkpoint-2")
+    train(settings(base, tmp_path / "resumed", resume=resume, **changes), progress=False)
+
+    def state(folder):
+        return HunyuanVideoTransformer3DModel.from_pretrained(folder / "transformer").state_dict()
+
+    trained, before = state(tmp_path / "straight"), state(base / "model")
+    assert equal(trained, state(tmp_path / "resumed"))
+    assert equal(state(tmp_path / "straight" / "ema"), state(tmp_path / "resumed" / "ema"))
+    assert sum(not torch.equal(trained[k], before[k]) for k in before) > 0.9 * len(before)
+    assert not equal(trained, state(tmp_path / "straight" / "ema"))
+    about = json.loads((tmp_path / "straight" / "provenance.json").read_text())
+    assert about["base_model"] == "model" and about["trainable_parameters"] == sum(v.numel() for v in before.values())
+    once_more = settings(base, tmp_path / "straight", **{**changes, "resume": "true"})
+    assert train(once_more, progress=False) == path and str(tmp_path) not in json.dumps(about)
+    with pytest.raises(ConfigError, match="rank=None and this run rank=2"):
+        train(settings(base, tmp_path / "other", **{**changes, "resume": resume, "rank": 2}), progress=False)
+
+
+def test_full_fine_tuning_in_bfloat16_keeps_float32_weights(base, tmp_path):
+    trainer = trainer_of(settings(base, tmp_path / "run", rank=None, precision="bf16", learning_rate=1e-6))
+    assert {p.dtype for p in trainer.bare_model.parameters()} == {torch.float32}
+    before = [p.detach().clone() for p in trainer.parameters]
+    trainer.step(0)
+    assert sum(not torch.equal(a, b) for a, b in zip(before, trainer.parameters, strict=True)) > 0.9 * len(before)
+
+
+def test_epochs_become_steps(base, tmp_path):
+    train(settings(base, tmp_path / "run", num_epochs=3, motion_weight=0, checkpoint_every=0), progress=False)
+    assert [r["step"] for r in records(tmp_path / "run")] == [1, 2, 3, 4, 5]  # 3 passes over 3 samples, 2 per step

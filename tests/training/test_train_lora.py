@@ -59,7 +59,9 @@ def test_the_documented_command_end_to_end(base, tmp_path, caplog, capsys):
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().splitlines()[-1] == f"saved {run / ADAPTER}"
     assert "clips: 2 used, 0 skipped" in done.stderr and "encoded 2 clips and 2 captions, reused 0 and 0" in done.stderr
-    assert {p.name for p in run.iterdir()} == {ADAPTER, "provenance.json", "config.yaml", "log.jsonl", "tensorboard"}
+    assert {p.name for p in run.iterdir()} == {
+        ADAPTER, "provenance.json", "config.yaml", "log.jsonl", "tensorboard", "report.md", "report.html", "curves.png",
+    }  # fmt: skip
     assert [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()] == [1, 2]
 
     with safe_open(run / ADAPTER, "pt") as reader:
@@ -148,5 +150,6 @@ def interrupt_and_resume(base, tmp_path, capsys):
 
 
 def test_overrides_may_stand_anywhere():
-    config = parse(["rank=3", "--config", str(CONFIG), "seed=7"])
-    assert (config.rank, config.seed, config.frames) == (3, 7, 16)
+    config, dry = parse(["rank=3", "--config", str(CONFIG), "seed=7"])
+    assert (config.rank, config.seed, config.frames, dry) == (3, 7, 16, False)
+    assert parse(["seed=1", "--dry-run"])[1]

@@ -1,0 +1,96 @@
+import shutil
+
+import pytest
+import torch
+from tiny import save_clips, save_tiny, tiny_transformer
+
+from phys_pipeline.errors import ConfigError
+from phys_pipeline.families import get_family
+from training.config import TrainConfig
+from training.dry_run import Memory, dry_run, estimate_memory
+from training.train_lora import main
+from training.weights import attach
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory):
+    root = tmp_path_factory.mktemp("base")
+    save_tiny(root / "model")
+    save_clips(root / "clips", count=3, frames=13)
+    return root
+
+
+def settings(base, tmp_path, **changes):
+    values = {"model": str(base / "model"), "data": str(base / "clips"), "output_dir": str(tmp_path / "run"), "rank": 2}
+    values |= {"cache_dir": str(tmp_path / "cache"), "frames": 5, "height": 16, "width": 16, "train_batch_size": 2}
+    return TrainConfig(**{**values, **changes})
+
+
+def test_counts_and_writes_nothing(base, tmp_path):
+    text = dry_run(settings(base, tmp_path, num_epochs=4, sigma_law="uniform", shift=1.0, validation_split=0.3))
+    assert "clips: 3 usable, 0 skipped; 2 samples to train on, 1 held out" in text
+    assert "steps: 4 of 2 samples" in text and "4.00 epochs of 1.0 steps" in text
+    assert "4x2x2x2 latents = 8 tokens, and up to 16 of text" in text
+    assert "70.0 % expected" in text and "resume: no, from step 0" in text
+    transformer = tiny_transformer()
+    trained = sum(p.numel() for p in attach(transformer, TrainConfig(rank=2), get_family("hunyuan_video")))
+    assert f"trainable parameters: {trained:,} (LoRA of rank 2)" in text
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_without_weights_is_enough_and_said_so(base, tmp_path):
+    shutil.copytree(base / "model", tmp_path / "model", ignore=shutil.ignore_patterns("*.safetensors"))
+    text = dry_run(settings(base, tmp_path, model=str(tmp_path / "model"), rank=None))
+    assert "not checked: no weights of the transformer" in text and "(every weight)" in text
+
+
+def test_hunyuan_video_with_neither_weights_nor_config(base, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    text = dry_run(settings(base, tmp_path, model="hunyuanvideo-community/HunyuanVideo"))
+    assert "transformer of 12,821,012,544" in text and "defaults of HunyuanVideoTransformer3DModel were taken" in text
+
+
+def test_estimate_follows_its_formula():
+    transformer = tiny_transformer(num_layers=2)  # 3 blocks of width 20
+    full = estimate_memory(TrainConfig(rank=None, precision="bf16", ema_decay=0.9), transformer, 100, 100, 10)
+    assert full == Memory(400, 0, 400, 1200, 3 * 34 * 200, 3 * 2 * 200 + 34 * 200)
+    small = estimate_memory(TrainConfig(optimizer="adamw8bit"), transformer, 100, 7, 10)
+    assert small == Memory(200, 28, 28, 14, 3 * 34 * 200, 3 * 2 * 200 + 34 * 200)
+    assert small.total(True) == 270 + 8000 and small.total(False) == 270 + 20400
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["data=nowhere"], "error: nowhere: no such folder"),
+        (["model=nowhere"], "error: there is no model folder nowhere"),
+        (["frames=6"], "error: 6 frames do not fit"),
+        (["frames=129"], "error: no usable clip"),
+        (["motion_space=latent"], "error: motion_space=latent leaves 1 of 5 frames"),
+        (["lora_targets=nothing"], "error: LoRA target regex 'nothing' matches no linear layer"),
+        (["resume=nowhere"], "error: resume=nowhere"),
+        (["trackers=[wandb]"], "error: trackers: wandb is not installed"),
+        (["optimizer=adamw8bit"], "error: optimizer=adamw8bit needs bitsandbytes"),
+    ],
+)
+def test_what_would_fail_later_fails_now(base, tmp_path, capsys, monkeypatch, more, message):
+    for missing in ("wandb", "bitsandbytes"):
+        monkeypatch.setitem(__import__("sys").modules, missing, None)
+    usual = [f"model={base / 'model'}", f"data={base / 'clips'}", "frames=5", "height=16", "width=16", f"output_dir={tmp_path}"]
+    assert main(["--dry-run", *usual, *more]) == 2
+    assert message in capsys.readouterr().err
+    assert main(["--dry-run", *usual]) == 0
+    assert "nothing was loaded" in capsys.readouterr().out
+
+
+def test_a_full_disk_is_an_error(base, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 10})())
+    with pytest.raises(ConfigError, match="are free: make room"):
+        dry_run(settings(base, tmp_path))
+
+
+def test_the_meta_model_takes_no_memory(base, tmp_path):
+    from training.dry_run import empty_part
+
+    model = empty_part("transformer", settings(base, tmp_path), get_family("hunyuan_video"), [])
+    assert {p.device for p in model.parameters()} == {torch.device("meta")}

@@ -1,0 +1,50 @@
+import sys
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+
+from phys_pipeline.errors import ConfigError
+from training.config import TrainConfig
+from training.tracking import RunLog, check_trackers
+
+
+def test_missing_or_unknown_trackers_are_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(ConfigError, match="wandb is not installed: pip install wandb"):
+        check_trackers(["tensorboard", "wandb"])
+    with pytest.raises(ConfigError, match="did you mean 'tensorboard'"):
+        TrainConfig(trackers=["tensorbord"])
+    assert TrainConfig(trackers="tensorboard").trackers == ["tensorboard"] and TrainConfig(trackers=None).trackers == []
+
+
+def test_wandb_gets_the_same_numbers(tmp_path, monkeypatch):
+    calls = []
+    fake = SimpleNamespace(
+        init=lambda **options: calls.append(("init", options["name"], options["config"]["seed"])),
+        log=lambda values, step: calls.append((values, step)),
+        finish=lambda: calls.append("finish"),
+        Video=lambda path, format: "video",
+    )
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    log = RunLog(tmp_path / "run", start_step=0, max_steps=2, show_bar=False, trackers=["wandb"], config={"seed": 4})
+    log.write(1, {"denoising": 0.5, "motion": None})
+    log.animation("clip", tmp_path / "x.gif", 1)
+    log.close()
+    log.close()
+    assert calls == [("init", "run", 4), ({"train/denoising": 0.5}, 1), ({"clip": "video"}, 1), "finish"]
+    assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+def test_tensorboard_shows_animations(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    frames = [Image.new("RGB", (4, 4), colour) for colour in ("red", "blue")]
+    frames[0].save(tmp_path / "x.gif", save_all=True, append_images=frames[1:])
+    log = RunLog(tmp_path, start_step=0, max_steps=1, show_bar=False)
+    log.animation("validation/a", tmp_path / "x.gif", 3)
+    log.track({"validation/denoising": 0.25, "none": None}, 3)
+    log.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert events.Images("validation/a")[0].encoded_image_string == (tmp_path / "x.gif").read_bytes()
+    assert events.Scalars("validation/denoising")[0].value == 0.25 and events.Tags()["scalars"] == ["validation/denoising"]

@@ -1,0 +1,57 @@
+"""What tests of whole training runs share: a random model, clips, a cache, and the settings of a short run."""
+
+import json
+from pathlib import Path
+
+from safetensors.torch import load_file
+from tiny import save_clips, save_tiny
+
+from training.config import TrainConfig
+
+ADAPTER = "pytorch_lora_weights.safetensors"
+
+
+def make_base(root: Path, clips: int = 3, frames: int = 13) -> Path:
+    save_tiny(root / "model")
+    save_clips(root / "clips", count=clips, frames=frames)
+    return root
+
+
+def settings(base, output, **changes):
+    values = {
+        "model": str(base / "model"), "data": str(base / "clips"), "cache_dir": str(base / "cache"), "output_dir": str(output),
+        "frames": 5, "height": 16, "width": 16, "rank": 2, "precision": "fp32", "shift": 1.0, "learning_rate": 1e-2,
+        "lr_warmup_steps": 2, "train_batch_size": 2, "max_train_steps": 10, "checkpoint_every": 5, "seed": 3,
+    }  # fmt: skip
+    return TrainConfig(**{**values, **changes})
+
+
+def records(output):
+    return [json.loads(line) for line in (Path(output) / "log.jsonl").read_text().splitlines()]
+
+
+def weights(output):
+    return load_file(Path(output) / ADAPTER)
+
+
+def run_in_child(config, exit_at=None, environment=None):
+    """Target of a child process: train, or die without any clean-up just before the `exit_at`-th rename."""
+    import logging
+    import os
+
+    os.environ.update({"ACCELERATE_USE_CPU": "true", **(environment or {})})
+    logging.disable(logging.CRITICAL)
+    renamed, count = os.replace, 0
+
+    def replace(source, target, **options):
+        nonlocal count
+        count += 1
+        if count == exit_at:
+            os._exit(77)
+        renamed(source, target, **options)
+
+    os.replace = replace
+
+    from training.loop import train
+
+    train(config, progress=False)

@@ -1,0 +1,255 @@
+"""Everything about a run that can be known before a large weight is loaded: checks, counts, memory, disk, noise levels.
+
+Memory of one device while training (the rest of the program, the motion loss and fragmentation come on top):
+
+    weights       every parameter of the transformer: 2 bytes in bf16 or fp16, 4 in fp32 and where all are trained
+    adapter       4 bytes for each trained parameter (LoRA only; the others are counted above)
+    gradients     4 bytes for each trained parameter
+    optimiser     8 bytes for each trained parameter (adamw8bit: 2), and 4 for its average with ema_decay
+    activations   34 N d bytes for each block at 16 bits, twice that in fp32: N tokens of all samples on the device, width d
+                  (Korthikanti et al. 2022, arXiv:2205.05198, with attention that stores no scores)
+                  with gradient_checkpointing: 2 N d for each block, and 34 N d for the one that is computed again
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from phys_pipeline.errors import ConfigError, DataError, MediaError, ModelError, first_line
+from phys_pipeline.families import VideoFamily, get_family
+from phys_pipeline.families.sources import TINY, tiny_folder
+from phys_pipeline.media import probe
+from training.checkpoint import check_resume, find_resume, finished_run, refuse_unfinished
+from training.config import TrainConfig
+from training.data import window_starts
+from training.launch import check_motion_frames
+from training.objective import share_below, spectral_config
+from training.optimizer import check_optimizer
+from training.schedule import noise_levels, steps_of_epochs
+from training.sources import Clip, Skipped, find_clips, reason_table
+from training.tracking import check_trackers
+from training.weights import attach
+
+_BINS = 10
+_HISTOGRAM_STEPS = 2000
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Estimated bytes on one device, by the formula above."""
+
+    weights: int
+    adapter: int
+    gradients: int
+    optimizer: int
+    activations: int
+    activations_checkpointed: int
+
+    def total(self, checkpointing: bool) -> int:
+        """Their sum with or without gradient checkpointing."""
+        fixed = self.weights + self.adapter + self.gradients + self.optimizer
+        return fixed + (self.activations_checkpointed if checkpointing else self.activations)
+
+
+def dry_run(config: TrainConfig) -> str:
+    """Check a run and describe it. Raises PhysPipelineError, with one line, where it would fail."""
+    open_points: list[str] = []
+    spectral_config(config)
+    check_trackers(config.trackers)
+    check_optimizer(config)
+    family = get_family(config.family)
+    processes = config.num_processes or int(os.environ.get("WORLD_SIZE", "1"))
+    vae = empty_part("vae", config, family, open_points)
+    transformer = empty_part("transformer", config, family, open_points)
+    channels, *latent = family.latent_shape(config.frames, config.height, config.width, vae)
+    check_motion_frames(config, latent[0])
+    family.bind(transformer)
+    clips, skipped, samples = count_samples(config)
+    held_out = count_samples(replace(config, data=config.validation_data))[2] if config.validation_data else 0
+    if config.validation_split:
+        held_out = max(1, round(config.validation_split * len(clips))) * samples // len(clips)
+        samples -= held_out
+    config = steps_of_epochs(config, samples, processes)
+    batch = config.train_batch_size * config.gradient_accumulation_steps * processes
+    lines = [
+        f"clips: {len(clips)} usable, {len(skipped)} skipped; {samples} samples to train on, {held_out} held out",
+        *(f"  skipped {s.name}: {s.reason}" for s in skipped),
+        f"steps: {config.max_train_steps} of {batch} samples ({config.train_batch_size} per process x "
+        f"{config.gradient_accumulation_steps} accumulated x {processes} processes): "
+        f"{config.max_train_steps * batch / samples:.2f} epochs of {samples / batch:.1f} steps",
+        f"resume: {_resume(config)}",
+    ]
+    patch = math.prod((transformer.config.patch_size_t, *(transformer.config.patch_size,) * 2))
+    text = int(family.generation_defaults(config.model)["max_sequence_length"])
+    video = math.prod(latent) // patch
+    lines.append(
+        f"sample: {config.frames}x{config.height}x{config.width} pixels = {channels}x{'x'.join(map(str, latent))} latents = "
+        f"{video} tokens, and up to {text} of text"
+    )
+    parameters = sum(p.numel() for p in transformer.parameters())
+    trained = sum(p.numel() for p in attach(transformer, config, family))
+    what = f"LoRA of rank {config.rank}" if config.rank else "every weight"
+    lines.append(f"trainable parameters: {trained:,} ({what}) of a transformer of {parameters:,}")
+    memory = estimate_memory(config, transformer, parameters, trained, config.train_batch_size * (video + text))
+    lines += _memory_lines(memory, config)
+    lines.append(_disk(config, trained, samples * math.prod((channels, *latent)) * 4))
+    lines += _histogram(config, family, open_points)
+    if config.needs_vae:
+        open_points.append("memory of decoding in training steps (motion_space=pixel, flow) is not in the estimate")
+    open_points.append("clips were judged by their headers: unreadable frames and repeated ones show when they are encoded")
+    return "\n".join([*lines, *(f"not checked: {point}" for point in open_points), "nothing was loaded, encoded or written"])
+
+
+def empty_part(part: str, config: TrainConfig, family: VideoFamily, open_points: list[str]) -> Any:
+    """A model part without its weights, on the meta device, from the folder's or the Hub's config.json.
+
+    Notes in `open_points` what is missing; without any config it takes the class's own defaults. Raises ModelError for a wrong
+    folder.
+    """
+    folder: Path | None = tiny_folder() if config.model == TINY else Path(config.model)
+    class_name = family.spec.transformer_class if part == "transformer" else family.spec.vae_class
+    library = "diffusers"
+    if folder is not None and folder.is_dir():
+        try:
+            library, class_name = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))[part]
+        except (OSError, ValueError, KeyError, TypeError):
+            if not (folder / part / "config.json").is_file():
+                raise ModelError(f"{folder} has no usable model_index.json: give a model in the diffusers layout") from None
+        file = folder / part / "config.json"
+        if not any((folder / part).glob("*.safetensors")):
+            open_points.append(f"no weights of the {part} in {folder}")
+    elif config.model.count("/") == 1 and not Path(config.model).exists():
+        from huggingface_hub import hf_hub_download
+
+        try:
+            file = Path(hf_hub_download(config.model, f"{part}/config.json"))
+            open_points.append(f"whether the weights of the {part} can be fetched from {config.model}")
+        except Exception as error:  # network, gated, missing: classes differ between hub versions
+            open_points.append(f"{config.model}: {part}/config.json can't be had ({first_line(error).partition('.')[0]}); the "
+                               f"defaults of {class_name} were taken")  # fmt: skip
+            file = None
+    else:
+        raise ModelError(f"there is no model folder {config.model}: give a local folder, a Hub id or 'tiny'")
+    cls = getattr(importlib.import_module(library), class_name)
+    with torch.device("meta"):
+        return cls() if file is None else cls.from_config(json.loads(file.read_text(encoding="utf-8")))
+
+
+def count_samples(config: TrainConfig) -> tuple[list[Clip], list[Skipped], int]:
+    """Usable clips, the others with the reason, and the windows of the former, all from the files' headers.
+
+    Raises DataError when no clip is usable.
+    """
+    clips, skipped = find_clips(config)
+    usable, samples = [], 0
+    for clip in clips:
+        try:
+            info = probe(clip.path)
+        except MediaError as error:
+            skipped.append(Skipped(clip.name, f"unreadable: {error}"))
+            continue
+        duration = info.duration if config.max_clip_seconds is None else min(info.duration, config.max_clip_seconds)
+        count = info.frames if config.frames == 1 else math.floor(duration * config.fps + 1e-3)
+        stride = config.window_stride or max(1, config.frames // 2)
+        windows = len(window_starts(count, config.frames, config.frame_extraction, config.samples_per_clip, stride))
+        if not windows:
+            skipped.append(Skipped(clip.name, f"too short: {count} frames at {config.fps:g} fps, needs {config.frames}"))
+            continue
+        usable.append(clip)
+        samples += windows
+    if not usable:
+        raise DataError(f"no usable clip in {config.data}: {reason_table(skipped) or 'the folder holds no clip'}")
+    return usable, skipped, samples
+
+
+def estimate_memory(config: TrainConfig, transformer: Any, parameters: int, trained: int, tokens: int) -> Memory:
+    """Bytes on one device; `tokens` are those of all samples of one forward pass, text included."""
+    settings = transformer.config
+    width = settings.num_attention_heads * settings.attention_head_dim
+    blocks = settings.num_layers + settings.num_single_layers
+    full = config.rank is None
+    per_value = 2 if config.precision == "fp32" else 1
+    block = 34 * tokens * width * per_value
+    return Memory(
+        weights=parameters * (4 if full or config.precision == "fp32" else 2),
+        adapter=0 if full else 4 * trained,
+        gradients=4 * trained,
+        optimizer=trained * ((2 if config.optimizer == "adamw8bit" else 8) + (4 if config.ema_decay else 0)),
+        activations=blocks * block,
+        activations_checkpointed=blocks * 2 * tokens * width * per_value + block,
+    )
+
+
+def _memory_lines(memory: Memory, config: TrainConfig) -> list[str]:
+    with_, without = memory.total(True), memory.total(False)
+    chosen = "with" if config.gradient_checkpointing else "without"
+    return [
+        "memory per device, estimated (formula: python -c 'import training.dry_run as d; print(d.__doc__)'):",
+        f"  weights {_gb(memory.weights)}, adapter {_gb(memory.adapter)}, gradients {_gb(memory.gradients)}, "
+        f"optimiser {_gb(memory.optimizer)}",
+        f"  activations {_gb(memory.activations)}, with gradient_checkpointing {_gb(memory.activations_checkpointed)}",
+        f"  total {_gb(without)}, with gradient_checkpointing {_gb(with_)}; this run is {chosen} it",
+    ]
+
+
+def _gb(count: int) -> str:
+    return f"{count / 1e9:.3g} GB"
+
+
+def _resume(config: TrainConfig) -> str:
+    resumed = find_resume(config)
+    if resumed is None:
+        refuse_unfinished(config)
+        return "no, from step 0"
+    if resumed.data is not None and finished_run(config, resumed.data) is not None:
+        return f"already trained: {config.output_dir}"
+    check_resume(resumed, config, resumed.data or "")
+    return f"from {resumed.folder}, {resumed.step} of {config.max_train_steps} steps done (same clips: not compared)"
+
+
+def _disk(config: TrainConfig, trained: int, cache: int) -> str:
+    """Space for checkpoints and cache. Raises ConfigError where the disk has less."""
+    kept = (config.checkpoint_limit + 1 if config.checkpoint_limit else config.max_train_steps // config.checkpoint_every) + 1
+    run = kept * trained * (12 + (4 if config.ema_decay else 0)) if config.checkpoint_every else 4 * trained
+    for folder, need in ((config.output_dir, run), (config.cache_dir, cache)):
+        place = Path(folder).absolute()
+        place = next(p for p in (place, *place.parents) if p.exists())
+        if not os.access(place, os.W_OK):
+            raise ConfigError(f"{place} can't be written to: choose another output_dir or cache_dir")
+        free = shutil.disk_usage(place).free
+        if free < need:
+            raise ConfigError(f"{folder} needs about {_gb(need)}, {_gb(free)} are free: make room or lower checkpoint_limit")
+    return f"disk: about {_gb(run)} in output_dir, {_gb(cache)} of latents in cache_dir; both fit"
+
+
+def _histogram(config: TrainConfig, family: VideoFamily, open_points: list[str]) -> list[str]:
+    """The noise levels of the first steps as bars, and the share that carries the motion loss."""
+    shift = config.shift
+    if shift is None:
+        try:
+            scheduler = family.load("scheduler", config.model)
+            shift = float(getattr(scheduler.config, "shift", None) or family.spec.default_shift)
+        except ModelError:
+            shift = family.spec.default_shift
+            open_points.append(f"the scheduler's shift: the family's {shift:g} was taken")
+    steps = min(config.max_train_steps, _HISTOGRAM_STEPS)
+    levels = torch.cat([noise_levels(family.path, config, shift, step, config.train_batch_size) for step in range(steps)])
+    counts = torch.histc(levels, bins=_BINS, min=0, max=1)
+    lines = [f"noise levels of {len(levels)} samples ({config.sigma_law} law, shift {shift:g}):"]
+    for index, count in enumerate(counts.tolist()):
+        lines.append(f"  sigma {index / _BINS:.1f}-{(index + 1) / _BINS:.1f} {'#' * round(50 * count / len(levels)):50s} "
+                     f"{100 * count / len(levels):5.1f} %")  # fmt: skip
+    if {"spectral", "anchored"} & set(config.active):
+        share = 100 * share_below(config, shift)
+        lines.append(f"  below sigma_max={config.sigma_max:g}, so with a motion loss: {share:.1f} % expected, "
+                     f"{100 * (levels < config.sigma_max).float().mean():.1f} % of these")  # fmt: skip
+    return lines

@@ -1,0 +1,70 @@
+"""What happens at which step, as pure functions of the step: random numbers, order of the samples, noise levels, learning rate.
+
+Every random number comes from a generator seeded by what it is for (seed, purpose, step, place in the global batch). So a resumed
+run needs no saved random state, and two processes with one sample each see the same data and noise as one process with two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from phys_pipeline.noise_path import NoisePath
+from training.config import TrainConfig
+
+_SIGMA_BLOCK = 16  # noise levels are stratified over at least this many samples, across steps if need be
+
+
+def generator(*purpose: Any) -> torch.Generator:
+    """A CPU generator seeded by what it is for."""
+    digest = hashlib.sha256(":".join(map(str, purpose)).encode()).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+
+
+def sample_order(count: int, seed: int, first: int, number: int) -> list[int]:
+    """Dataset indices of the global samples first ... first + number - 1: a new permutation each epoch, no state."""
+    indices = []
+    for position in range(first, first + number):
+        epoch, place = divmod(position, count)
+        indices.append(_permutation(count, seed, epoch)[place])
+    return indices
+
+
+@lru_cache(maxsize=2)
+def _permutation(count: int, seed: int, epoch: int) -> list[int]:
+    return torch.randperm(count, generator=generator(seed, "order", epoch)).tolist()
+
+
+def noise_levels(path: NoisePath, config: TrainConfig, shift: float, step: int, batch: int) -> Tensor:
+    """Sigma (batch,) float32 of one step's global batch, stratified over blocks of steps that hold at least 16 samples."""
+    steps = math.ceil(_SIGMA_BLOCK / batch) if config.sigma_law == "stratified" else 1
+    block, place = divmod(step, steps)
+    return _sigma_block(path, batch * steps, config.seed, block, config.sigma_law, shift)[place * batch : (place + 1) * batch]
+
+
+@lru_cache(maxsize=2)
+def _sigma_block(path: NoisePath, count: int, seed: int, block: int, law: str, shift: float) -> Tensor:
+    return path.sample(count, generator(seed, "sigma", block), law=law, shift=shift)  # type: ignore[arg-type]
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """Linear warm-up, then a cosine down to 0 at `max_train_steps`: a function of the step, so resuming can't lose it."""
+    warmup = min(config.lr_warmup_steps, config.max_train_steps)
+    if step < warmup:
+        return config.learning_rate * (step + 1) / (warmup + 1)
+    progress = (step - warmup) / max(1, config.max_train_steps - warmup)
+    return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def steps_of_epochs(config: TrainConfig, samples: int, processes: int) -> TrainConfig:
+    """The settings with `max_train_steps` worked out from `num_epochs`, rounded up to whole steps; unchanged without it."""
+    if config.num_epochs is None:
+        return config
+    batch = config.train_batch_size * config.gradient_accumulation_steps * processes
+    return dataclasses.replace(config, max_train_steps=math.ceil(config.num_epochs * samples / batch))

@@ -1,0 +1,213 @@
+"""Is the trained model better than the base on what it was not trained on? The same clips, noise levels and noise for both.
+
+Each validation writes `validation/base/` or `validation/step-N/` in the run's folder: `results.json` with the losses of every
+held-out sample and noise level and the motion scores of the generated videos, and the videos.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from phys_pipeline.atomic import atomic_folder
+from phys_pipeline.errors import ConfigError, MediaError
+from phys_pipeline.families import LoadedModel
+from phys_pipeline.media import Video, read_video, side_by_side, write_video
+from phys_pipeline.noise_path import shift_sigma
+from phys_pipeline.pipelines.ab import encode_prompt, generate
+from phys_pipeline.scoring import score_video
+from training.cache import CachedDataset
+from training.config import TrainConfig
+from training.schedule import generator
+from training.tracking import RunLog
+
+if TYPE_CHECKING:
+    from training.loop import Trainer
+
+log = logging.getLogger(__name__)
+
+RESULTS_FILE = "results.json"
+
+
+@dataclass(frozen=True)
+class HeldOutLoss:
+    """Losses of one held-out sample at one noise level; `motion` is None where the level carries no motion loss."""
+
+    sample: str
+    clip: str
+    sigma: float
+    denoising: float
+    motion: float | None
+
+
+@dataclass(frozen=True)
+class GeneratedVideo:
+    """A video made for a prompt, and its motion report's main numbers (None for a clip too short to score)."""
+
+    prompt: str
+    seed: int
+    file: str
+    pair: str | None  # beside the base model's video
+    scores: dict[str, float] | None
+
+
+def hold_out(
+    config: TrainConfig, dataset: CachedDataset, prepare: Callable[[TrainConfig], tuple[CachedDataset, Any]]
+) -> tuple[CachedDataset, CachedDataset | None]:
+    """The clips to train on and those held out: a share of the clips, or another folder, which `prepare` encodes.
+
+    Clips with the same bytes fall on the same side. Raises ConfigError when nothing is left to train on, or when a held-out
+    clip is also trained on.
+    """
+    if config.validation_data is not None:
+        held_out, _ = prepare(replace(config, data=config.validation_data))
+        shared = {c.digest for c in dataset.clips} & {c.digest for c in held_out.clips}
+        if shared:
+            name = next(c.name for c in held_out.clips if c.digest in shared)
+            raise ConfigError(f"{len(shared)} clip(s) of validation_data are also in data, such as {name}: remove them from one")
+        return dataset, held_out
+    if not config.validation_split:
+        return dataset, None
+    digests = sorted({c.digest for c in dataset.clips}, key=lambda d: hashlib.sha256(f"{config.seed}:{d}".encode()).digest())
+    count = max(1, round(config.validation_split * len(digests)))
+    if count >= len(digests):
+        raise ConfigError(f"validation_split={config.validation_split} leaves none of {len(digests)} clips to train on: lower it")
+    out = set(digests[:count])
+    held_out = _subset(dataset, {c.name for c in dataset.clips if c.digest in out})
+    log.info("held out: %s", ", ".join(c.name for c in held_out.clips))
+    return _subset(dataset, {c.name for c in dataset.clips if c.digest not in out}), held_out
+
+
+def clip_of(sample: str, names: set[str]) -> str | None:
+    """The clip among `names` that a sample is a window of."""
+    whole = sample.rpartition("#")[0]
+    return sample if sample in names else whole if whole in names else None
+
+
+def _subset(dataset: CachedDataset, names: set[str]) -> CachedDataset:
+    part = copy.copy(dataset)
+    part.clips = [c for c in dataset.clips if c.name in names]
+    part.samples = [s for s in dataset.samples if clip_of(s.name, names) is not None]
+    part.bucket_of = tuple(s.bucket for s in part.samples)
+    return part
+
+
+def sigma_quantiles(config: TrainConfig, shift: float) -> Tensor:
+    """Sigma (n,) float32 at the middles of `validation_quantiles` equal slices of the training law, rising."""
+    u = (torch.arange(config.validation_quantiles) + 0.5) / config.validation_quantiles
+    if config.sigma_law == "logit_normal":
+        u = torch.sigmoid(torch.special.ndtri(u))
+    return shift_sigma(u, shift)
+
+
+class Validator:
+    """Scores the model of a trainer as it is; first called before anything is trained, for the base model's numbers."""
+
+    def __init__(self, trainer: Trainer, held_out: CachedDataset | None) -> None:
+        self.trainer, self.held_out, self.config = trainer, held_out, trainer.config
+        self.folder = Path(self.config.output_dir) / "validation"
+        self.sigmas = sigma_quantiles(self.config, trainer.shift)
+        self.prompts: dict[str, dict[str, Tensor]] = {}
+        self.sampler = self._sampler() if self.config.validation_prompts else None
+
+    def run(self, step: int | None, records: RunLog | None = None) -> None:
+        """Write the results of step `step` (None: of the base model) and send their means to the trackers."""
+        model = self.trainer.bare_model
+        model.eval()
+        try:
+            with torch.no_grad(), atomic_folder(self.folder / ("base" if step is None else f"step-{step}")) as folder:
+                losses = self._losses()
+                videos = self._videos(folder, step, records)
+                content = {
+                    "step": step or 0, "held_out": [asdict(x) for x in losses], "videos": [asdict(x) for x in videos],
+                }  # fmt: skip
+                (folder / RESULTS_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+        finally:
+            model.train()
+        values: dict[str, float] = {}
+        if losses:
+            values["validation/denoising"] = statistics.fmean(x.denoising for x in losses)
+        if motion := [x.motion for x in losses if x.motion is not None]:
+            values["validation/motion"] = statistics.fmean(motion)
+        if scored := [x.scores["composite"] for x in videos if x.scores]:
+            values["validation/generated_motion_loss"] = statistics.fmean(scored)
+        log.info("validation, %s: %s", "base" if step is None else f"step {step}",
+                 ", ".join(f"{name.partition('/')[2]} {value:.5f}" for name, value in values.items()))  # fmt: skip
+        if records is not None and step is not None:
+            records.track(values, step)
+
+    def _losses(self) -> list[HeldOutLoss]:
+        """One sample and one noise level at a time, so that they may have any size and no batch changes a number."""
+        if self.held_out is None:
+            return []
+        names, results = {c.name for c in self.held_out.clips}, []
+        for index, sample in enumerate(self.held_out.samples):
+            x0 = self.held_out.clean(index)[None]
+            conditioning = {name: value[None] for name, value in self.held_out.conditioning(index).items()}
+            for place, sigma in enumerate(self.sigmas):
+                noise = torch.randn(x0.shape, generator=generator(self.config.seed, "validation", sample.name, place))
+                losses = self.trainer.losses_of(x0, noise, sigma[None], conditioning, self.trainer.bare_model)
+                motion = None if losses.motion is None or not len(losses.motion.values) else float(losses.motion.values[0])
+                clip = clip_of(sample.name, names) or sample.name
+                results.append(HeldOutLoss(sample.name, clip, float(sigma), float(losses.denoising), motion))
+        return results
+
+    def _sampler(self) -> LoadedModel:
+        """A pipeline around the model in training; its text encoders are loaded once, for the prompts, and dropped."""
+        trainer, config = self.trainer, self.config
+        family, device = trainer.family, trainer.accelerator.device
+        encoders = family.load("text", config.model, dtype=trainer.dtype).to(device)
+        defaults = family.generation_defaults(config.model)
+        size = {"num_frames": config.frames, "height": config.height, "width": config.width, "fps": config.fps}
+        loaded = LoadedModel(encoders, family, config.model, None, {**defaults, **size})
+        for prompt in config.validation_prompts:
+            self.prompts[prompt] = encode_prompt(loaded, prompt)
+        parts = {**encoders.components, **{n: None for n in family.components("text") if n.startswith("text_encoder")}}
+        parts |= {"transformer": trainer.bare_model, "vae": trainer.vae, "scheduler": family.load("scheduler", config.model)}
+        return replace(loaded, pipeline=type(encoders)(**parts))
+
+    def _videos(self, folder: Path, step: int | None, records: RunLog | None) -> list[GeneratedVideo]:
+        if self.sampler is None:
+            return []
+        vae, made = self.trainer.vae, []
+        home = vae.device
+        vae.to(self.trainer.accelerator.device)
+        try:
+            for number, prompt in enumerate(self.config.validation_prompts):
+                for seed in self.config.validation_seeds:
+                    video = generate(self.sampler, prompt, seed, conditioning=self.prompts[prompt])
+                    name = f"prompt-{number}-seed-{seed}"
+                    write_video(folder / f"{name}.mp4", video)
+                    pair = None if step is None else self._pair(folder, name, video, step, records)
+                    made.append(GeneratedVideo(prompt, seed, f"{name}.mp4", pair, _scores(video)))
+        finally:
+            vae.to(home)
+        return made
+
+    def _pair(self, folder: Path, name: str, video: Video, step: int, records: RunLog | None) -> str:
+        base = read_video(self.folder / "base" / f"{name}.mp4")
+        both = side_by_side(base, video, labels=("base", f"step {step}"), height=max(16, video.height))
+        write_video(folder / f"{name}-pair.mp4", both)
+        if records is not None:
+            with tempfile.TemporaryDirectory() as scratch:
+                records.animation(f"validation/{name}", write_video(Path(scratch) / "pair.gif", both), step)
+        return f"{name}-pair.mp4"
+
+
+def _scores(video: Video) -> dict[str, float] | None:
+    try:
+        report = score_video(video)
+    except MediaError:  # fewer than three frames
+        return None
+    return {**{name: float(value) for name, value in report.loss.items()}, "dynamic_degree": float(report.dynamic_degree)}
