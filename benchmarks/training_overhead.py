@@ -7,7 +7,7 @@ float32 with one thread. In one process, in turn: (a) a bare loop: noise, forwar
 tensors in memory; (b) the trainer without motion loss, with its reading of the cache, seeded noise, gradient clipping and
 log; (c) the trainer with the motion loss on every sample; (d) with it below sigma_max=0.7. Then the loss alone, forward and
 backward, at the latents of a HunyuanVideo clip of 129 frames of 720x1280, beside the transformer's floating-point operations
-by formula. Medians of paired ratios with 95 % bootstrap intervals. Writes docs/results/training_overhead.md and
+by formula. Ratios with 95 % bootstrap intervals. Writes docs/results/training_overhead.md and
 out/benchmarks/training_overhead.json.
 """
 
