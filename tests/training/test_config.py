@@ -115,3 +115,17 @@ def test_alpha_defaults_to_rank():
 def test_reading_a_config_loads_no_torch():
     code = "import sys; from training.config import load_config; load_config(None); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=CONFIGS.parents[1]).returncode == 0
+
+
+def test_lists_take_one_value_or_several_and_validation_settings_are_checked():
+    assert load_config(overrides=["validation_prompts=[a, b]", "validation_seeds=3"]).validation_seeds == [3]
+    for override, words in (
+        ("validation_split=1.0", "must lie in"),
+        ("ema_decay=1", "must lie in"),
+        ("validation_seeds=[x]", "a whole number"),
+        ("optimizer=adam", "did you mean"),
+        ("num_epochs=0", "greater than 0"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            load_config(overrides=[override])
+    assert load_config(overrides=["rank=null"]).rank is None

@@ -114,6 +114,7 @@ def test_sigkill_at_random_times(base, straight, server, tmp_path):
 def test_two_processes_equal_one_and_resume_exactly(base, server, tmp_path):
     """1 x batch 2 and 2 x batch 1 see the same samples, noise and sigma; on two processes a resumed run is bit-equal."""
     changes = {"max_train_steps": 4, "checkpoint_every": 2, "motion_weight": 0.3, "sigma_max": 1.0, "trackers": []}
+    changes |= {"validation_prompts": ["a ball"], "validate_every": 2}
     train(settings(base, tmp_path / "one", **changes), progress=False)
     pair = settings(base, tmp_path / "two", train_batch_size=1, num_processes=2, **changes)
     pair.save(tmp_path / "pair.yaml")
@@ -125,6 +126,7 @@ def test_two_processes_equal_one_and_resume_exactly(base, server, tmp_path):
     environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "two" / "validation" / "step-4" / "results.json").is_file()
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     assert all(torch.allclose(one[k], two[k], rtol=1e-3, atol=1e-5) for k in one)  # Adam divides by tiny gradients
     for a, b in zip(records(tmp_path / "one"), records(tmp_path / "two"), strict=True):
