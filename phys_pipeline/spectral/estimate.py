@@ -17,7 +17,7 @@ _SMALLEST_SIDE = 12  # pixels of the coarsest pyramid level
 _ITERATIONS = 8  # Gauss-Newton steps per level at most
 _SETTLED = (0.003, 0.005)  # pixels: steps below end the iteration, at the finest level and at the others
 _ALL_SAMPLES = (64 * 64, 32 * 32)  # pixels of such levels up to which each is a sample; of larger every second row and column
-_MEDIAN_SAMPLES = 4096  # residuals, about, from which their median is taken
+_MEDIAN_SAMPLES = 2048  # residuals, about, from which their median is taken
 _LONGEST_STEP = 2.0  # pixels of a level
 _UNUSUAL = 4.0  # a pair that changes so many times more than the third largest change of its window is a cut or a flash
 
@@ -252,9 +252,10 @@ def _warp(maps: Tensor, level: _Level, parameters: Tensor) -> tuple[tuple[Tensor
     x, y = level.x - level.centre[:, :1, None], level.y[:, None] - level.centre[:, 1:, None]  # (P, 1, w), (P, h, 1)
     to_x, to_y = (level.centre + parameters[:, None, :2])[..., None, None].unbind(2)  # (K, P, 1, 1)
     # the frame spans -1 to 1; a sum of a row and a column is the only operation on whole planes
-    grid_x = (2 * (cosine * x + to_x) + 1 - width) / width - sine * (2 / width) * y
-    grid_y = (2 * (cosine * y + to_y) + 1 - height) / height + sine * (2 / height) * x
+    grid = maps.new_empty(*maps.shape[:2], len(level.y), len(level.x), 2)
+    grid_x, grid_y = grid.unbind(-1)
+    torch.sub((2 * (cosine * x + to_x) + 1 - width) / width, sine * (2 / width) * y, out=grid_x)
+    torch.add((2 * (cosine * y + to_y) + 1 - height) / height, sine * (2 / height) * x, out=grid_y)
     inside = (grid_x.abs() <= 1 - 1 / width).logical_and_(grid_y.abs() <= 1 - 1 / height)
-    grid = torch.stack([grid_x, grid_y], dim=-1).flatten(0, 1)
-    sampled = functional.grid_sample(maps.flatten(0, 1), grid, mode="bilinear", padding_mode="border", align_corners=False)
+    sampled = functional.grid_sample(maps.flatten(0, 1), grid.flatten(0, 1), mode="bilinear", padding_mode="border", align_corners=False)
     return sampled.unflatten(0, maps.shape[:2]).unbind(2), inside
