@@ -257,5 +257,6 @@ def _warp(maps: Tensor, level: _Level, parameters: Tensor) -> tuple[tuple[Tensor
     torch.sub((2 * (cosine * x + to_x) + 1 - width) / width, sine * (2 / width) * y, out=grid_x)
     torch.add((2 * (cosine * y + to_y) + 1 - height) / height, sine * (2 / height) * x, out=grid_y)
     inside = (grid_x.abs() <= 1 - 1 / width).logical_and_(grid_y.abs() <= 1 - 1 / height)
-    sampled = functional.grid_sample(maps.flatten(0, 1), grid.flatten(0, 1), mode="bilinear", padding_mode="border", align_corners=False)
+    grid = grid.flatten(0, 1)
+    sampled = functional.grid_sample(maps.flatten(0, 1), grid, mode="bilinear", padding_mode="border", align_corners=False)
     return sampled.unflatten(0, maps.shape[:2]).unbind(2), inside
