@@ -14,7 +14,7 @@ import torch.nn.functional as functional
 from torch import Tensor
 
 _SMALLEST_SIDE = 12  # pixels of the coarsest pyramid level
-_ITERATIONS = 8  # Gauss-Newton steps per level at most
+_ITERATIONS = 6  # Gauss-Newton steps per level at most
 _SETTLED = (0.003, 0.005)  # pixels: steps below end the iteration, at the finest level and at the others
 _ALL_SAMPLES = (64 * 64, 32 * 32)  # pixels of such levels up to which each is a sample; of larger every second row and column
 _MEDIAN_SAMPLES = 2048  # residuals, about, from which their median is taken

@@ -48,7 +48,7 @@ def weighted_plane(weights: Tensor, design: Tensor, target: Tensor, ridge: float
     return solution
 
 
-def robust_velocity(weights: Tensor, design: Tensor, target: Tensor, start: Tensor, scale: float, iterations: int = 4) -> Tensor:
+def robust_velocity(weights: Tensor, design: Tensor, target: Tensor, start: Tensor, scale: float, iterations: int = 3) -> Tensor:
     """Iteratively re-weighted (Cauchy, ``scale`` = one temporal bin) refinement of the plane, for reports; (N, 2)."""
     solution = start
     for _ in range(iterations):

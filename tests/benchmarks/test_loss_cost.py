@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.loss_cost import METHODS, TARGET, Cost, make_clip, make_method, report
+from benchmarks.loss_cost import METHODS, TARGET, Cost, make_clip, make_method, profile, report
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -29,3 +29,9 @@ def test_page_compares_with_the_targets():
     assert "measured 0.50, 0.06, 0.25. Met." in page(0.5, 50.0)
     assert "Not met." in page(1.5, 50.0) and "Not met." in page(0.5, 100.0)
     assert "| (a) ours, calibrated | 500.0 [500.0, 500.0] | 0.50 | 0.06 | 50 | 0.25 |" in page(0.5, 50.0)
+
+
+def test_profile_names_the_largest_operations():
+    page = profile("16x64x64", repeats=1)
+    shares = [float(line.split("|")[2]) for line in page.splitlines()[3:]]
+    assert len(shares) == 12 and shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100
