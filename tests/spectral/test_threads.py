@@ -21,6 +21,7 @@ def test_one_thread_meanwhile_and_the_former_number_afterwards(two_threads):
         assert torch.get_num_threads() == 1
         with one_torch_thread():
             assert torch.get_num_threads() == 1
+        assert torch.get_num_threads() == 1  # leaving the inner one gives nothing back yet
     assert torch.get_num_threads() == 2
     with pytest.raises(KeyError), one_torch_thread():
         raise KeyError
