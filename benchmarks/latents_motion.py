@@ -22,6 +22,7 @@ from benchmarks.latents_clips import (
 )
 from benchmarks.latents_conditions import Condition
 from benchmarks.latents_scores import losses
+from benchmarks.timing import median_interval
 from phys_pipeline.media import corrupt
 from phys_pipeline.media.synthetic import MotionTruth
 from phys_pipeline.spectral.estimate import estimate_similarity
@@ -86,14 +87,6 @@ class EstimateRow:
     signs: int
 
 
-def median_interval(values: Sequence[float], resamples: int = 2000) -> tuple[float, float]:
-    """95 % bootstrap interval of a median."""
-    array = np.asarray(values)
-    drawn = np.random.default_rng(0).integers(len(array), size=(resamples, len(array)))
-    low, high = np.percentile(np.median(array[drawn], axis=1), [2.5, 97.5])
-    return float(low), float(high)
-
-
 def summarise(view: str, kind: str, found: np.ndarray, wanted: np.ndarray) -> EstimateRow:
     """Compare estimates with truths, both (clips, 4), in the parameters that the kind of motion has."""
     columns = {"translation": [0, 1], "rotation": [2], "zoom": [3]}[kind]
@@ -101,7 +94,8 @@ def summarise(view: str, kind: str, found: np.ndarray, wanted: np.ndarray) -> Es
     errors = np.linalg.norm(found - wanted, axis=1) / np.linalg.norm(wanted, axis=1)
     correlation = float(np.corrcoef(found.ravel(), wanted.ravel())[0, 1]) if found.std() > 0 else 0.0
     signs = int(((found * wanted).sum(axis=1) > 0).sum())
-    return EstimateRow(view, kind, len(errors), float(np.median(errors)), median_interval(errors.tolist()), correlation, signs)
+    middle, low, high = median_interval(errors)
+    return EstimateRow(view, kind, len(errors), middle, (low, high), correlation, signs)
 
 
 def estimates(seeds: Sequence[int], encoder: Encoder, linear: LinearCompression) -> list[EstimateRow]:

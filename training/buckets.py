@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-import torch
-
 from training.config import TrainConfig
+from training.schedule import permutation
 
 _ASPECTS = (1.0, 4 / 3, 3 / 4, 16 / 9, 9 / 16)  # width / height
 _MULTIPLE = 16  # pixels; an 8x autoencoder and 2x patches
@@ -71,12 +69,12 @@ def batch_indices(bucket_of: Sequence[int], seed: int, step: int, global_batch: 
     if len(members) == 1:
         count = len(bucket_of)
         places = (divmod(position, count) for position in range(step * global_batch, (step + 1) * global_batch))
-        return [_permutation(count, seed, "order", epoch)[place] for epoch, place in places]
+        return [permutation(count, seed, "order", epoch)[place] for epoch, place in places]
     batches = [(bucket, batch) for bucket in members for batch in range(math.ceil(len(members[bucket]) / global_batch))]
     epoch, place = divmod(step, len(batches))
-    bucket, batch = batches[_permutation(len(batches), seed, "buckets", epoch)[place]]
+    bucket, batch = batches[permutation(len(batches), seed, "buckets", epoch)[place]]
     inside = members[bucket]
-    order = _permutation(len(inside), seed, "order", bucket, epoch)
+    order = permutation(len(inside), seed, "order", bucket, epoch)
     return [inside[order[i % len(inside)]] for i in range(batch * global_batch, (batch + 1) * global_batch)]
 
 
@@ -88,11 +86,3 @@ def steps_per_epoch(bucket_of: Sequence[int], global_batch: int) -> int:
 @lru_cache(maxsize=4)
 def _members(bucket_of: tuple[int, ...]) -> dict[int, list[int]]:
     return {bucket: [i for i, b in enumerate(bucket_of) if b == bucket] for bucket in sorted(set(bucket_of))}
-
-
-@lru_cache(maxsize=16)
-def _permutation(count: int, *purpose: int | str) -> list[int]:
-    """A permutation of range(count), seeded by what it is for as `training.loop.generator` does."""
-    digest = hashlib.sha256(":".join(map(str, purpose)).encode()).digest()
-    seeded = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
-    return torch.randperm(count, generator=seeded).tolist()

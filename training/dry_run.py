@@ -34,7 +34,7 @@ from training.data import window_starts
 from training.launch import check_motion_frames
 from training.objective import share_below, spectral_config
 from training.optimizer import check_optimizer
-from training.schedule import noise_levels, steps_of_epochs
+from training.schedule import model_shift, noise_levels, steps_of_epochs
 from training.sources import Clip, Skipped, find_clips, reason_table
 from training.tracking import check_trackers
 from training.weights import attach
@@ -236,8 +236,7 @@ def _histogram(config: TrainConfig, family: VideoFamily, open_points: list[str])
     shift = config.shift
     if shift is None:
         try:
-            scheduler = family.load("scheduler", config.model)
-            shift = float(getattr(scheduler.config, "shift", None) or family.spec.default_shift)
+            shift = model_shift(config, family)
         except ModelError:
             shift = family.spec.default_shift
             open_points.append(f"the scheduler's shift: the family's {shift:g} was taken")

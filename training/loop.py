@@ -54,7 +54,7 @@ from training.objective import (
 from training.objectives.coherence_weighted import CoherenceWeights
 from training.optimizer import WeightAverage, check_optimizer, make_optimizer
 from training.report import write_report
-from training.schedule import generator, learning_rate, noise_levels, steps_of_epochs
+from training.schedule import generator, learning_rate, model_shift, noise_levels, steps_of_epochs
 from training.tracking import FreezingAlarm, RunLog, check_trackers
 from training.validate import Validator, hold_out
 from training.weights import attach, save_trained
@@ -134,12 +134,6 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
         log.info("wrote %s", write_report(result))
     accelerator.wait_for_everyone()
     return path
-
-
-def model_shift(config: TrainConfig, family: VideoFamily) -> float:
-    """The timestep shift that the base model is sampled with: its scheduler's, else the family's."""
-    scheduler = family.load("scheduler", config.model)
-    return float(getattr(scheduler.config, "shift", None) or family.spec.default_shift)
 
 
 class Trainer:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from phys_pipeline.families import VideoFamily
 from phys_pipeline.noise_path import NoisePath
 from training.config import TrainConfig
 
@@ -27,18 +28,10 @@ def generator(*purpose: Any) -> torch.Generator:
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
 
 
-def sample_order(count: int, seed: int, first: int, number: int) -> list[int]:
-    """Dataset indices of the global samples first ... first + number - 1: a new permutation each epoch, no state."""
-    indices = []
-    for position in range(first, first + number):
-        epoch, place = divmod(position, count)
-        indices.append(_permutation(count, seed, epoch)[place])
-    return indices
-
-
-@lru_cache(maxsize=2)
-def _permutation(count: int, seed: int, epoch: int) -> list[int]:
-    return torch.randperm(count, generator=generator(seed, "order", epoch)).tolist()
+@lru_cache(maxsize=16)
+def permutation(count: int, *purpose: Any) -> list[int]:
+    """A permutation of range(count), seeded by what it is for."""
+    return torch.randperm(count, generator=generator(*purpose)).tolist()
 
 
 def noise_levels(path: NoisePath, config: TrainConfig, shift: float, step: int, batch: int) -> Tensor:
@@ -51,6 +44,12 @@ def noise_levels(path: NoisePath, config: TrainConfig, shift: float, step: int, 
 @lru_cache(maxsize=2)
 def _sigma_block(path: NoisePath, count: int, seed: int, block: int, law: str, shift: float) -> Tensor:
     return path.sample(count, generator(seed, "sigma", block), law=law, shift=shift)  # type: ignore[arg-type]
+
+
+def model_shift(config: TrainConfig, family: VideoFamily) -> float:
+    """The timestep shift that the base model is sampled with: its scheduler's, else the family's."""
+    scheduler = family.load("scheduler", config.model)
+    return float(getattr(scheduler.config, "shift", None) or family.spec.default_shift)
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

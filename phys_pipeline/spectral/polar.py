@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .config import SpectralConfig
 from .lattice import constant, dft_matrix, hann, largest_radius, polar_table
+from .transforms import multiplicity
 
 _CPU = torch.device("cpu")
 
@@ -158,5 +159,5 @@ def _ring_masks(geometry: PolarGeometry, config: SpectralConfig, device: torch.d
     edges = torch.linspace(0, 1, config.rings + 1, dtype=torch.float64)
     sharpness = config.ring_sharpness * config.rings
     masks = torch.sigmoid(sharpness * (radius - edges[:-1])) * torch.sigmoid(sharpness * (edges[1:] - radius))
-    counts = torch.where(x > 0, 2.0, 1.0).expand(len(y), -1).reshape(-1, 1)
+    counts = multiplicity(geometry.limit_y, geometry.limit_x, _CPU, torch.float64).reshape(-1, 1)
     return (masks * counts).to(dtype).to(device)
