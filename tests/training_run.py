@@ -12,6 +12,7 @@ ADAPTER = "pytorch_lora_weights.safetensors"
 
 
 def make_base(root: Path, clips: int = 3, frames: int = 13) -> Path:
+    """A tiny random pipeline and captioned clips on disk, below `root`."""
     save_tiny(root / "model")
     save_clips(root / "clips", count=clips, frames=frames)
     return root

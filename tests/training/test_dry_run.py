@@ -2,7 +2,8 @@ import shutil
 
 import pytest
 import torch
-from tiny import save_clips, save_tiny, tiny_transformer
+from tiny import tiny_transformer
+from training_run import make_base
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.families import get_family
@@ -14,10 +15,7 @@ from training.weights import attach
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    root = tmp_path_factory.mktemp("base")
-    save_tiny(root / "model")
-    save_clips(root / "clips", count=3, frames=13)
-    return root
+    return make_base(tmp_path_factory.mktemp("base"))
 
 
 def settings(base, tmp_path, **changes):

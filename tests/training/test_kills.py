@@ -20,16 +20,7 @@ from training.loop import train
 
 ROOT = Path(__file__).parents[2]
 SIGKILLS = 6
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def fresh_accelerate_state(monkeypatch):
-    from accelerate.state import AcceleratorState
-
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    yield
-    AcceleratorState._reset_state(True)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_accelerate_state")]
 
 
 @pytest.fixture(scope="module")

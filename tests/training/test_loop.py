@@ -1,59 +1,29 @@
 import itertools
 import json
 import logging
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from tiny import save_clips, save_tiny
+from tiny import save_tiny
+from training_run import ADAPTER, make_base, records, settings, weights
 
 from phys_pipeline.errors import ConfigError, DataError, ModelError
 from phys_pipeline.families import get_family
+from training.buckets import batch_indices
 from training.checkpoint import clear_output, refuse_unfinished
 from training.config import TrainConfig
 from training.launch import start_accelerator
 from training.loop import train
-from training.schedule import generator, learning_rate, noise_levels, sample_order
+from training.schedule import generator, learning_rate, noise_levels
 from training.tracking import FreezingAlarm
 
-ADAPTER = "pytorch_lora_weights.safetensors"
-
-
-@pytest.fixture(autouse=True)
-def fresh_accelerate_state(monkeypatch):
-    """accelerate keeps its precision for the life of a process; here many runs share one. On the CPU, for equal bits."""
-    from accelerate.state import AcceleratorState
-
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    yield
-    AcceleratorState._reset_state(True)
+pytestmark = pytest.mark.usefixtures("fresh_accelerate_state")
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    """A tiny random pipeline on disk, two clips, and a cache that all runs of this module share."""
-    root = tmp_path_factory.mktemp("base")
-    save_tiny(root / "model")
-    save_clips(root / "clips", count=3, frames=13)
-    return root
-
-
-def settings(base, output, **changes):
-    values = {
-        "model": str(base / "model"), "data": str(base / "clips"), "cache_dir": str(base / "cache"), "output_dir": str(output),
-        "frames": 5, "height": 16, "width": 16, "rank": 2, "precision": "fp32", "shift": 1.0, "learning_rate": 1e-2,
-        "lr_warmup_steps": 2, "train_batch_size": 2, "max_train_steps": 10, "checkpoint_every": 5, "seed": 3,
-    }  # fmt: skip
-    return TrainConfig(**{**values, **changes})
-
-
-def records(output):
-    return [json.loads(line) for line in (Path(output) / "log.jsonl").read_text().splitlines()]
-
-
-def weights(output):
-    return load_file(Path(output) / ADAPTER)
+    """A tiny random pipeline on disk, three clips, and a cache that all runs of this module share."""
+    return make_base(tmp_path_factory.mktemp("base"))
 
 
 def equal(a, b):
@@ -158,7 +128,7 @@ def test_model_is_told_guidance_times_thousand_and_the_sigma_that_made_the_noise
     trainer.losses(0, range(0, 2), sigma)
     assert seen["guidance"].tolist() == [4500.0, 4500.0]
     assert torch.equal(seen["timestep"], sigma * 1000)
-    x0 = torch.stack([trainer.dataset.clean(i) for i in sample_order(3, 3, 0, 2)])
+    x0 = torch.stack([trainer.dataset.clean(i) for i in batch_indices([0] * 3, 3, 0, 2)])
     noise = torch.stack([torch.randn(x0.shape[1:], generator=generator(3, "noise", 0, p)) for p in range(2)])
     s = sigma.view(-1, 1, 1, 1, 1)
     assert torch.allclose(seen["hidden_states"], (1 - s) * x0 + s * noise, atol=1e-6)
@@ -255,11 +225,11 @@ def test_a_wrong_data_folder_costs_a_finished_run_nothing(base, tmp_path):
 
 
 def test_every_sample_once_per_epoch_in_an_order_that_needs_no_state():
-    order = sample_order(7, 1, 0, 21)
+    order = batch_indices([0] * 7, 1, 0, 21)
     assert [sorted(order[i : i + 7]) for i in (0, 7, 14)] == [list(range(7))] * 3
     assert order[:7] != order[7:14]
-    assert order == [sample_order(7, 1, i, 1)[0] for i in range(21)]
-    assert order != sample_order(7, 2, 0, 21)
+    assert order == [batch_indices([0] * 7, 1, i, 1)[0] for i in range(21)]
+    assert order != batch_indices([0] * 7, 2, 0, 21)
 
 
 def test_noise_levels_are_stratified_over_steps():

@@ -12,30 +12,18 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
-from tiny import save_clips, save_tiny
+from training_run import ADAPTER, make_base
 
 from training.train_lora import main, parse
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "training" / "configs" / "tiny.yaml"
-ADAPTER = "pytorch_lora_weights.safetensors"
-
-
-@pytest.fixture(autouse=True)
-def fresh_accelerate_state(monkeypatch):
-    from accelerate.state import AcceleratorState
-
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    yield
-    AcceleratorState._reset_state(True)
+pytestmark = pytest.mark.usefixtures("fresh_accelerate_state")
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
-    root = tmp_path_factory.mktemp("base")
-    save_tiny(root / "model")
-    save_clips(root / "clips", count=2, frames=5)
-    return root
+    return make_base(tmp_path_factory.mktemp("base"), clips=2, frames=5)
 
 
 def arguments(base, output, *more):

@@ -10,14 +10,7 @@ from training.config import TrainConfig
 from training.loop import train
 from training.validate import clip_of, sigma_quantiles
 
-
-@pytest.fixture(autouse=True)
-def fresh_accelerate_state(monkeypatch):
-    from accelerate.state import AcceleratorState
-
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    yield
-    AcceleratorState._reset_state(True)
+pytestmark = pytest.mark.usefixtures("fresh_accelerate_state")
 
 
 @pytest.fixture(scope="module")
