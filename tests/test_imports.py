@@ -20,6 +20,7 @@ LAYERS = {
     "families": 3,
     "adapters": 4,
     "pipelines": 5, "scoring": 5,
+    "evaluation": 6,
     "cli": 7, "__main__": 8, "__init__": 9,
 }  # fmt: skip
 
