@@ -1,0 +1,141 @@
+"""Action recognition: what a video classifier sees, compared with the prompt's action by CLIP's text embedding.
+
+EvalCrafter (1275bda) uses VideoMAE V2 in mmaction2; here it is VideoMAE V1 from transformers, so values compare within one
+backbone only. 5 clips of 16 frames, stride 4, with 3 crops each; softmax averaged over the views; sum over the top 5 of the 400
+labels of probability times cosine. A still picture can score well. A clip shorter than 61 frames is continued: played back and
+forth in protocol "fixed", started again in "evalcrafter".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from phys_pipeline.evaluation.clip import DecodedClip
+from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Protocols, Settings, Weights, skipped
+from phys_pipeline.evaluation.metrics.chunks import in_chunks
+from phys_pipeline.evaluation.metrics.clip_encoder import CLIP, CLIP_WEIGHTS, ClipEncoder, clip_encoder
+from phys_pipeline.evaluation.metrics.indices import reflected
+from phys_pipeline.evaluation.metrics.pixels import (
+    BILINEAR,
+    IMAGENET_NORMALISATION,
+    aliased,
+    normalised,
+    short_side_scaled,
+)
+from phys_pipeline.evaluation.pretrained import TOKENIZER_AND_CONFIG, Pretrained, load_model
+
+VIDEOMAE_WEIGHTS = Weights(
+    "MCG-NJU/videomae-base-finetuned-kinetics", "488eb9a0565f257b32866000305c8178965eb9f6", 346_000_000,
+    "CC-BY-NC-4.0", (*TOKENIZER_AND_CONFIG, "*.safetensors"),
+)  # fmt: skip
+VIDEOMAE = Pretrained(VIDEOMAE_WEIGHTS, "action_recognition.model", "action_recognition")
+STRIDE, CLIPS, CROPS, TOP = 4, 5, 3, 5
+_CHUNK = 3  # views of 16 frames in one pass
+
+
+def clip_indices(frames: int, length: int, protocol: Protocols) -> np.ndarray:
+    """Frame numbers ``(N, length)`` of at most 5 evenly spaced clips of ``length`` frames, stride 4; equal clips once.
+
+    "evalcrafter" reserves ``4 * length`` frames as mmaction2 does and takes the middles of five intervals.
+    """
+    steps = np.arange(length) * STRIDE
+    if protocol == "evalcrafter":
+        interval = (frames - length * STRIDE + 1) / CLIPS
+        starts = (np.arange(CLIPS) * interval + interval / 2).astype(int) if frames > length * STRIDE - 1 else np.zeros(1, int)
+        return (np.unique(starts)[:, None] + steps) % frames
+    starts = np.rint(np.linspace(0, max(frames - steps[-1] - 1, 0), CLIPS)).astype(int)
+    return reflected(np.unique(starts)[:, None] + steps, frames)
+
+
+def crops(height: int, width: int) -> list[tuple[int, int]]:
+    """Top left corners of the square crops of the short side along the long side: both ends and the middle; one if square."""
+    size = min(height, width)
+    places = np.linspace(0, max(height, width) - size, CROPS).astype(int)
+    return sorted({(int(place), 0) if height > width else (0, int(place)) for place in places})
+
+
+class ActionRecognition:
+    """``action_recognition``; needs the sample's label ``action``."""
+
+    infos: ClassVar[tuple[MetricInfo, ...]] = (
+        MetricInfo(
+            "action_recognition", "Action Recognition Score", "0-100", "up", ("paper", "motion"),
+            "Probability of VideoMAE's five likeliest labels times their CLIP cosine with the action's name, summed.",
+            low=-100, high=100, weights=(VIDEOMAE_WEIGHTS, CLIP_WEIGHTS),
+        ),
+    )  # fmt: skip
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._model: Any = None
+        self._encoder: ClipEncoder | None = None
+
+    def available(self) -> Availability:
+        found = [part.available(self.settings) for part in (VIDEOMAE, CLIP)]
+        return Availability(all(part.ok for part in found), "; ".join(part.reason for part in found if part.reason))
+
+    def setup(self) -> None:
+        from transformers import VideoMAEForVideoClassification
+
+        folder = VIDEOMAE.folder(self.settings)
+        self._model = load_model(VideoMAEForVideoClassification, folder, self.settings.device)
+        self._encoder = clip_encoder(self.settings)
+
+    def close(self) -> None:
+        self._model = self._encoder = None
+
+    def compute(self, clip: DecodedClip) -> Mapping[str, MetricResult]:
+        assert self._encoder is not None, "setup() comes first"
+        action = clip.sample.labels.get("action", "")
+        if not action:
+            return {"action_recognition": skipped("the sample has no label 'action'")}
+        probabilities = self.probabilities(clip.frames)
+        best = np.argsort(-probabilities, kind="stable")[:TOP]
+        labels = [str(self._model.config.id2label[int(index)]) for index in best]
+        cosines = self._encoder.texts(labels) @ self._encoder.texts([action])[0]
+        details = {
+            "labels": labels,
+            "probabilities": probabilities[best].tolist(),
+            "cosines": cosines.tolist(),
+            "short": len(clip.frames) < self._span,
+        }
+        value = 100 * float(np.clip(probabilities[best] @ cosines, -1, 1))
+        backend = f"{VIDEOMAE.name(self.settings)} + {self._encoder.name}"
+        return {"action_recognition": MetricResult(value, details=details, backend=backend)}
+
+    def probabilities(self, frames: np.ndarray) -> np.ndarray:
+        """The classifier's probabilities ``(labels,)`` of ``uint8 (T, H, W, 3)``, averaged over clips and crops."""
+        import torch
+
+        size: int = self._model.config.image_size
+        numbers = clip_indices(len(frames), self._model.config.num_frames, self.settings.protocol)
+        pictures = {int(i): self._scaled(frames[i], size) for i in np.unique(numbers)}
+        corners = crops(*next(iter(pictures.values())).shape[:2])
+        views = [(row, corner) for row in numbers for corner in corners]
+
+        def classify(chunk: Sequence[tuple[np.ndarray, tuple[int, int]]]) -> np.ndarray:
+            videos = [
+                normalised((pictures[int(i)][top : top + size, left : left + size] for i in row), IMAGENET_NORMALISATION)
+                for row, (top, left) in chunk
+            ]
+            with torch.inference_mode():
+                logits = self._model(pixel_values=torch.stack(videos).to(self.settings.device)).logits
+            return logits.double().softmax(-1).cpu().numpy()
+
+        return np.mean(in_chunks(classify, views, _CHUNK), axis=0)
+
+    @property
+    def _span(self) -> int:
+        return (self._model.config.num_frames - 1) * STRIDE + 1
+
+    def _scaled(self, frame: np.ndarray, size: int) -> np.ndarray:
+        """The short side scaled to ``size``; mmaction2 scales without antialiasing."""
+        if self.settings.protocol == "fixed":
+            return short_side_scaled(frame, size, BILINEAR)
+        height, width = frame.shape[:2]
+        short = min(height, width)
+        scaled = aliased([frame], int(height * size / short + 0.5), int(width * size / short + 0.5))
+        return scaled[0].permute(1, 2, 0).round().byte().numpy()
