@@ -28,8 +28,9 @@ def save_clip(folder: Path) -> Path:
 
     tokenizer = tiny_clip_tokenizer()
     text = {
-        "vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
-        "bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id,
+        "vocab_size": len(tokenizer), "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+        "num_attention_heads": 2, "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id,
     }  # fmt: skip
     config = CLIPConfig(text_config=text, vision_config={**_VISION, "image_size": 32}, projection_dim=8)
     seeded(lambda: CLIPModel(config)).save_pretrained(folder)
@@ -97,8 +98,9 @@ def save_sdxl(folder: Path) -> Path:
 
     tokenizer = tiny_clip_tokenizer()
     text = CLIPTextConfig(
-        vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2, projection_dim=8,
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        vocab_size=len(tokenizer), hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2,
+        projection_dim=8, bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
     pipeline = StableDiffusionXLPipeline(
         vae=seeded(lambda: AutoencoderKL(

@@ -4,9 +4,9 @@ DOVER's code and weights have a non-commercial licence (S-Lab), so none of it is
 the inputs ``aes_view`` (1, 3, 32, 224, 224) and ``tech_view`` (N, 3, 32, 224, 224); the views are cut by own code.
 
 Protocol "evalcrafter" repeats what EvalCrafter (1275bda) computes: the aesthetic view of a clip under 32 frames is its first
-frame, of one under 64 its first 32; the technical view starts again at the clip's end; patches of small frames lie on a grid of
-the size before enlargement; scores are rescaled by the mean and deviation of EvalCrafter's own 700 videos. Offsets there are
-random; here they come from the run's seed in both protocols.
+frame, of one under 64 its first 32; the technical view starts again at the clip's end; frames with a side below 224 are enlarged
+with grey levels rounded down, and patches then lie on a grid of the size before; scores are rescaled by the mean and deviation
+of EvalCrafter's own 700 videos. Offsets there are random; here they come from the run's seed in both protocols.
 """
 
 from __future__ import annotations
@@ -65,9 +65,11 @@ def fragments(frames: np.ndarray, protocol: Protocols, random: np.random.Generat
     height, width = frames.shape[1:3]
     ratio = min(height, width) / SIZE
     if ratio < 1:
-        frames = aliased(list(frames), int(height / ratio), int(width / ratio)).permute(0, 2, 3, 1).byte().numpy()
+        scaled = aliased(list(frames), int(height / ratio), int(width / ratio)).permute(0, 2, 3, 1)
         if protocol == "fixed":
-            height, width = frames.shape[1:3]
+            scaled = scaled.round()
+            height, width = scaled.shape[1:3]
+        frames = scaled.byte().numpy()
     mosaic = np.empty((len(frames), SIZE, SIZE, 3), np.uint8)
     offsets = random.integers(0, [[[max(side // GRID - PATCH, 1)]] for side in (height, width)], (2, GRID, GRID))
     for row in range(GRID):

@@ -8,11 +8,14 @@ forth in protocol "fixed", started again in "evalcrafter".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
+from phys_pipeline.errors import ModelError
 from phys_pipeline.evaluation.clip import DecodedClip
 from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Protocols, Settings, Weights, skipped
 from phys_pipeline.evaluation.metrics.chunks import in_chunks
@@ -21,6 +24,7 @@ from phys_pipeline.evaluation.metrics.indices import reflected
 from phys_pipeline.evaluation.metrics.pixels import (
     BILINEAR,
     IMAGENET_NORMALISATION,
+    Normalisation,
     aliased,
     normalised,
     short_side_scaled,
@@ -71,6 +75,7 @@ class ActionRecognition:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._model: Any = None
+        self._normalisation = IMAGENET_NORMALISATION
         self._encoder: ClipEncoder | None = None
 
     def available(self) -> Availability:
@@ -82,6 +87,7 @@ class ActionRecognition:
 
         folder = VIDEOMAE.folder(self.settings)
         self._model = load_model(VideoMAEForVideoClassification, folder, self.settings.device)
+        self._normalisation = _normalisation(folder)
         self._encoder = clip_encoder(self.settings)
 
     def close(self) -> None:
@@ -118,7 +124,7 @@ class ActionRecognition:
 
         def classify(chunk: Sequence[tuple[np.ndarray, tuple[int, int]]]) -> np.ndarray:
             videos = [
-                normalised((pictures[int(i)][top : top + size, left : left + size] for i in row), IMAGENET_NORMALISATION)
+                normalised((pictures[int(i)][top : top + size, left : left + size] for i in row), self._normalisation)
                 for row, (top, left) in chunk
             ]
             with torch.inference_mode():
@@ -139,3 +145,16 @@ class ActionRecognition:
         short = min(height, width)
         scaled = aliased([frame], int(height * size / short + 0.5), int(width * size / short + 0.5))
         return scaled[0].permute(1, 2, 0).round().byte().numpy()
+
+
+def _normalisation(folder: Path) -> Normalisation:
+    """The mean and deviation that the model was trained with, from its own file; ImageNet's if it has none. Raises ModelError."""
+    file = folder / "preprocessor_config.json"
+    if not file.is_file():
+        return IMAGENET_NORMALISATION
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        (a, b, c), (d, e, f) = content["image_mean"], content["image_std"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{file} has no image_mean and image_std of three numbers: fetch the model again") from error
+    return (float(a), float(b), float(c)), (float(d), float(e), float(f))
