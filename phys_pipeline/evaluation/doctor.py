@@ -10,13 +10,13 @@ from typing import Any
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.evaluation.metric import Settings
 from phys_pipeline.evaluation.pretrained import fetch
-from phys_pipeline.evaluation.registry import CLASSES, GROUPS, infos, metric_class, select
+from phys_pipeline.evaluation.registry import GROUPS, classes_of, infos, metric_class, select
 
 _USAGE = "phys-pipeline doctor [METRIC or group ...] [--fetch] [--json]"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table; ``--fetch`` downloads the named metrics' weights first. Exit code 1 when a named one can't run."""
+    """Print the table, after ``--fetch`` has downloaded what is missing. Exit code 1 when a metric that was named can't run."""
     parser = argparse.ArgumentParser(
         prog="phys-pipeline doctor",
         description="Show which metrics can run here, and what the others need: packages, weights, licences, sizes.",
@@ -42,10 +42,8 @@ def main(arguments: Sequence[str]) -> int:
 def examine(keys: Sequence[str], settings: Settings) -> list[dict[str, Any]]:
     """One entry per metric: key, label, group, packages, weights, whether it can run here and why not."""
     found = []
-    for name in CLASSES:
+    for name in classes_of(keys):
         wanted = [info for info in metric_class(name).infos if info.key in keys]
-        if not wanted:
-            continue
         available = metric_class(name)(settings).available()
         for info in wanted:
             found.append(

@@ -18,9 +18,9 @@ GROUPS = ("noweights", "paper", "motion", "quality", "text", "physics")
 
 @cache
 def metric_class(name: str) -> Any:
-    """The class of an entry of ``CLASSES``."""
+    """The class of an entry of ``CLASSES``: "module:Class" of this package's metrics, or of a package by its full name."""
     module, attribute = name.split(":")
-    return getattr(import_module(f"{_PACKAGE}.{module}"), attribute)
+    return getattr(import_module(module if "." in module else f"{_PACKAGE}.{module}"), attribute)
 
 
 @cache

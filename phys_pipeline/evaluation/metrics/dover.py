@@ -74,8 +74,8 @@ def fragments(frames: np.ndarray, protocol: Protocols, random: np.random.Generat
     offsets = random.integers(0, [[[max(side // GRID - PATCH, 1)]] for side in (height, width)], (2, GRID, GRID))
     for row in range(GRID):
         for column in range(GRID):
-            top = min(height // GRID * row, height - PATCH) + offsets[0, row, column]
-            left = min(width // GRID * column, width - PATCH) + offsets[1, row, column]
+            top = max(min(height // GRID * row, height - PATCH), 0) + offsets[0, row, column]
+            left = max(min(width // GRID * column, width - PATCH), 0) + offsets[1, row, column]
             place = np.s_[:, row * PATCH : (row + 1) * PATCH, column * PATCH : (column + 1) * PATCH]
             mosaic[place] = frames[:, top : top + PATCH, left : left + PATCH]
     return mosaic
