@@ -36,29 +36,23 @@ VIDEOMAE_WEIGHTS = Weights(
     "CC-BY-NC-4.0", (*TOKENIZER_AND_CONFIG, "*.safetensors"),
 )  # fmt: skip
 VIDEOMAE = Pretrained(VIDEOMAE_WEIGHTS, "action_recognition.model", "action_recognition")
-STRIDE, CLIPS, CROPS, TOP = 4, 5, 3, 5
+STRIDE, CLIPS, TOP = 4, 5, 5
 _CHUNK = 3  # views of 16 frames in one pass
 
 
 def clip_indices(frames: int, length: int, protocol: Protocols) -> np.ndarray:
-    """Frame numbers ``(N, length)`` of at most 5 evenly spaced clips of ``length`` frames, stride 4; equal clips once.
-
-    "evalcrafter" reserves ``4 * length`` frames as mmaction2 does and takes the middles of five intervals.
-    """
+    """Frame numbers ``(5, length)`` of evenly spaced clips of ``length`` frames, stride 4, as mmaction2 places them."""
     steps = np.arange(length) * STRIDE
-    if protocol == "evalcrafter":
-        interval = (frames - length * STRIDE + 1) / CLIPS
-        starts = (np.arange(CLIPS) * interval + interval / 2).astype(int) if frames > length * STRIDE - 1 else np.zeros(1, int)
-        return (np.unique(starts)[:, None] + steps) % frames
     starts = np.rint(np.linspace(0, max(frames - steps[-1] - 1, 0), CLIPS)).astype(int)
-    return reflected(np.unique(starts)[:, None] + steps, frames)
+    numbers = starts[:, None] + steps
+    return numbers % frames if protocol == "evalcrafter" else reflected(numbers, frames)
 
 
 def crops(height: int, width: int) -> list[tuple[int, int]]:
-    """Top left corners of the square crops of the short side along the long side: both ends and the middle; one if square."""
-    size = min(height, width)
-    places = np.linspace(0, max(height, width) - size, CROPS).astype(int)
-    return sorted({(int(place), 0) if height > width else (0, int(place)) for place in places})
+    """Top left corners of square crops of the short side: both ends and the middle of the long side; one if there is no room."""
+    step = abs(height - width) // 2
+    places = sorted({0, step, 2 * step})
+    return [(place, 0) if height > width else (0, place) for place in places]
 
 
 class ActionRecognition:
@@ -118,6 +112,7 @@ class ActionRecognition:
 
         size: int = self._model.config.image_size
         numbers = clip_indices(len(frames), self._model.config.num_frames, self.settings.protocol)
+        numbers, counts = np.unique(numbers, axis=0, return_counts=True)  # the clips of a short video are the same
         pictures = {int(i): self._scaled(frames[i], size) for i in np.unique(numbers)}
         corners = crops(*next(iter(pictures.values())).shape[:2])
         views = [(row, corner) for row in numbers for corner in corners]
@@ -131,7 +126,7 @@ class ActionRecognition:
                 logits = self._model(pixel_values=torch.stack(videos).to(self.settings.device)).logits
             return logits.double().softmax(-1).cpu().numpy()
 
-        return np.mean(in_chunks(classify, views, _CHUNK), axis=0)
+        return np.average(in_chunks(classify, views, _CHUNK), axis=0, weights=np.repeat(counts, len(corners)))
 
     @property
     def _span(self) -> int:

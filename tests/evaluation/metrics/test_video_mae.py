@@ -30,19 +30,26 @@ def ready(settings, protocol="fixed"):
     return metric
 
 
-def test_five_clips_spread_over_the_video():
-    fixed, evalcrafter = (clip_indices(164, 16, protocol) for protocol in PROTOCOLS)
-    assert fixed[:, 0].tolist() == [0, 26, 52, 77, 103] and fixed[-1, -1] == 163
-    assert evalcrafter[:, 0].tolist() == [10, 30, 50, 70, 90] and evalcrafter[-1, -1] == 150  # intervals of 20.2 frames
-    for rows in (fixed, evalcrafter):
-        assert (np.diff(rows, axis=1) == 4).all()
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_five_clips_spread_over_the_video(protocol):
+    rows = clip_indices(164, 16, protocol)
+    assert rows[:, 0].tolist() == [0, 26, 52, 77, 103] and rows[-1, -1] == 163
+    assert (np.diff(rows, axis=1) == 4).all()
+    assert clip_indices(61, 16, protocol).tolist() == [list(range(0, 61, 4))] * 5
 
 
 def test_short_clips_are_played_back_and_forth_or_started_again():
     fixed, evalcrafter = (clip_indices(20, 16, protocol) for protocol in PROTOCOLS)
-    assert fixed[0, :10].tolist() == [0, 4, 8, 12, 16, 18, 14, 10, 6, 2] and len(fixed) == 1
-    assert evalcrafter[0, :7].tolist() == [0, 4, 8, 12, 16, 0, 4] and len(evalcrafter) == 1
-    assert clip_indices(61, 16, "fixed").tolist() == [list(range(0, 61, 4))]
+    assert fixed[0, :10].tolist() == [0, 4, 8, 12, 16, 18, 14, 10, 6, 2]
+    assert evalcrafter[0, :7].tolist() == [0, 4, 8, 12, 16, 0, 4]
+
+
+def test_equal_clips_count_as_often_as_they_come(settings):
+    """63 frames: the five clips start at 0, 0, 1, 2 and 2."""
+    metric, frames = ready(settings), noise(63, 32, 32)
+    single = [metric.probabilities(frames[start : start + 61]) for start in (0, 0, 1, 2, 2)]
+    assert metric.probabilities(frames) == pytest.approx(np.mean(single, axis=0), abs=1e-6)
+    assert np.abs(single[0] - single[-1]).max() > 1e-4
 
 
 def test_three_crops_along_the_long_side():
