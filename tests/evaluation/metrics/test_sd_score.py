@@ -61,6 +61,8 @@ def test_a_pack_holds_seeded_images_with_hashes(pack, settings, tmp_path):
     other = dataclasses.replace(settings, seed=1)
     make_references({"0001": PROMPTS["0001"]}, again, other, count=2, size=16)
     assert reference_files(again, "0001")[0].read_bytes() != files[0].read_bytes()
+    make_references({"0001": PROMPTS["0001"]}, again, settings, count=1, size=16)
+    assert [file.read_bytes() for file in reference_files(again, "0001")] == [files[0].read_bytes()]  # no image of before
 
 
 def test_only_missing_images_are_made(pack, settings, monkeypatch):
@@ -131,7 +133,7 @@ def test_other_manifests_are_refused(tmp_path, text):
 
 
 def test_ids_never_leave_the_folder(settings, tmp_path):
-    for id in ("../up", "a/b", ".hidden", ""):
+    for id in ("../up", "a/b", "a\\b", ".hidden", ""):
         with pytest.raises(DataError, match="can't be a folder"):
             make_references({id: "text"}, tmp_path, settings, count=1, size=16)
 
