@@ -58,7 +58,7 @@ class SdScore:
             return Availability(
                 False,
                 "it needs reference images: make them (phys_pipeline.evaluation.metrics.sd_score.make_references) or "
-                "take your own, in FOLDER/ID/*.png, and give sd_score.references=FOLDER",
+                "take your own, in FOLDER/ID/*.png, and give --option sd_score.references=FOLDER",
             )
         return CLIP.available(self.settings)
 
@@ -133,15 +133,15 @@ def make_references(
     old = read_manifest(folder)
     entries: dict[str, Any] = dict(old.get("images", {})) if old.get("made_with") == made_with else {}
     pipeline = None
-    for id, prompt in prompts.items():
-        entry = entries.get(id, {})
-        if entry.get("prompt") == prompt and _hashes(_subfolder(folder, id)) == entry.get("sha256"):
+    for id, path in {id: _subfolder(folder, id) for id in prompts}.items():
+        entry, prompt = entries.get(id, {}), prompts[id]
+        if entry.get("prompt") == prompt and _hashes(path) == entry.get("sha256"):
             continue
         pipeline = pipeline or _sdxl(settings)
-        with atomic_folder(_subfolder(folder, id)) as temporary:
+        with atomic_folder(path) as temporary:
             for index in range(count):
                 _image(pipeline, prompt, _image_seed(settings.seed, id, index), size).save(temporary / f"{index}.png")
-        entries[id] = {"prompt": prompt, "sha256": _hashes(_subfolder(folder, id))}
+        entries[id] = {"prompt": prompt, "sha256": _hashes(path)}
         with atomic_file(folder / MANIFEST) as temporary:
             content = {"schema": SCHEMA_VERSION, "made_with": made_with, "images": dict(sorted(entries.items()))}
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -202,7 +202,7 @@ def _sdxl(settings: Settings) -> Any:
     except Exception as error:  # network, gated, missing files: the libraries have no common base
         raise ModelError(
             f"can't load {_model_name(settings)} ({first_line(error)}): run `phys-pipeline doctor --fetch sd_score` online, or "
-            "give a local diffusers folder as sd_score.model=FOLDER"
+            "give a local diffusers folder with --option sd_score.model=FOLDER"
         ) from error
     pipeline.set_progress_bar_config(disable=True)
     return pipeline.to(settings.device)

@@ -122,6 +122,7 @@ def test_views_have_the_models_shape_and_range():
 def test_rescaling_by_hand():
     assert rescaled(0.1253, 0.1253, 0.0318) == 50
     assert rescaled(0.1253 + 0.0318, 0.1253, 0.0318) == pytest.approx(100 / (1 + np.exp(-1)))
+    assert rescaled(-100, 0.1253, 0.0318) == 0 and rescaled(100, 0.1253, 0.0318) == 100
 
 
 def test_values_of_a_grey_clip_by_hand(file):
@@ -143,6 +144,8 @@ def test_the_seed_fixes_the_patches(file):
     clip = clip_of(noise(20, 260, 300))
     first, again = (ready(file).compute(clip)["vqa_t"] for _ in range(2))
     assert first == again and first.details["short"]
+    assert first.details["raw"] == pytest.approx(np.mean(first.details["raw_per_view"]))
+    assert len(set(first.details["raw_per_view"])) == 3  # other patches in each of the three clips
     assert ready(file, seed=1).compute(clip)["vqa_t"].value != first.value
 
 
