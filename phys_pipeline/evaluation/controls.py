@@ -7,50 +7,62 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 import numpy as np
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.evaluation.sample import VideoSample
+from phys_pipeline.media import Video
 
 PREFIX = "control:"
 _BLUR = 2  # frames to each side
 
 
-def control_samples(samples: Iterable[VideoSample], kinds: Sequence[str] = (), seed: int = 0) -> Iterator[VideoSample]:
-    """The control clips of ``samples``, made when they are asked for; each clip is decoded once.
-
-    They keep prompt, seed, rate and number of frames; their column is "control:KIND", ``meta["control_of"]`` the clip's.
-    Labels stay, so that label metrics are computed too.
+@dataclass(frozen=True, eq=False)
+class ControlSample(VideoSample):
+    """A clip whose frames are changed when it is decoded. Prompt, seed, labels, rate and number of frames stay.
 
     Args:
-        kinds: of :data:`CONTROLS`; all by default.
-        seed: of the shuffling, together with prompt and seed of the clip.
+        control: of :data:`CONTROLS`; the column is "control:" and its name.
+        control_seed: of the shuffling, together with prompt and seed of the clip.
+
+    Raises:
+        ConfigError: an unknown control.
+    """
+
+    control: str = field(default="", kw_only=True)
+    control_seed: int = field(default=0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if self.control not in CONTROLS:
+            raise ConfigError(f"unknown control {self.control!r}; use one of {', '.join(CONTROLS)}")
+        super().__post_init__()
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the clip's own digest and of what is done to it."""
+        return hashlib.sha256(f"{self.control} {self.control_seed} {super().digest}".encode()).hexdigest()
+
+    def decode(self) -> Video:
+        """The changed video. Raises MediaError when the clip can't be decoded."""
+        video = super().decode()
+        name = hashlib.sha256(f"{self.control_seed} {self.id} {self.seed}".encode()).digest()
+        rng = np.random.default_rng(int.from_bytes(name[:8], "big"))
+        return replace(video, frames=CONTROLS[self.control](video.frames, rng), source=self.name)
+
+
+def control_samples(samples: Iterable[VideoSample], kinds: Sequence[str] | None = None, seed: int = 0) -> Iterator[ControlSample]:
+    """The controls of ``samples``: of the given ``kinds``, or of all. Frames are made when a control is decoded, not before.
 
     Raises:
         ConfigError: an unknown kind.
-        MediaError: a clip can't be decoded.
     """
-    for kind in kinds:
-        if kind not in CONTROLS:
-            raise ConfigError(f"unknown control {kind!r}; use one of {', '.join(CONTROLS)}")
     for sample in samples:
-        video = sample.decode()
-        rate = sample.fps if sample.fps is not None or sample.path is None else video.fps
-        for kind in kinds or tuple(CONTROLS):
-            name = f"{seed} {sample.id} {sample.seed}"
-            rng = np.random.default_rng(int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big"))
-            yield VideoSample(
-                id=sample.id,
-                model=PREFIX + kind,
-                prompt=sample.prompt,
-                seed=sample.seed,
-                frames=CONTROLS[kind](video.frames, rng),
-                fps=rate,
-                reference=sample.reference,
-                labels=dict(sample.labels),
-                meta={"control_of": sample.model},
-            )
+        shared = {part.name: getattr(sample, part.name) for part in fields(VideoSample) if part.init}
+        for kind in CONTROLS if kinds is None else kinds:
+            yield ControlSample(**{**shared, "model": PREFIX + kind}, control=kind, control_seed=seed)
 
 
 def frozen(frames: np.ndarray, rng: np.random.Generator) -> np.ndarray:
