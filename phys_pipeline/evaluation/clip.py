@@ -54,7 +54,7 @@ class DecodedClip:
 
     sample: VideoSample
     video: Video
-    estimator: FlowEstimator
+    estimator: FlowEstimator | None = None  # needed by pairs() alone
     features: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -69,6 +69,8 @@ class DecodedClip:
 
     def pairs(self) -> Iterator[FramePair]:
         """Neighbouring frames in order; only one pair's flow is alive at a time."""
+        if self.estimator is None:
+            raise ValueError("a clip without a flow estimator has no pairs")
         for index in range(len(self.frames) - 1):
             yield FramePair(index, self.frames[index], self.frames[index + 1], self.estimator)
 

@@ -28,3 +28,8 @@ def is_visible(forward: np.ndarray, backward: np.ndarray) -> np.ndarray:
 def flow_estimator(settings: Settings) -> FlowEstimator:
     """The estimator of a run. Raises ConfigError, with the command to install what is missing."""
     raise NotImplementedError
+
+
+def flow_name(settings: Settings) -> str:
+    """The name of the estimator that :func:`flow_estimator` would give, without loading it; "none" where there is none."""
+    raise NotImplementedError

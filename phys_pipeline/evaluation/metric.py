@@ -63,8 +63,8 @@ class MetricInfo:
 class MetricResult:
     """One metric on one clip. ``value`` is a finite number or None; NaN is never a value.
 
-    ``reason`` says why there is none; ``details`` are JSON values; ``per_frame`` has one number per frame or pair, None where there
-    is none; ``backend`` is what computed it (package and version, or weights and revision).
+    ``reason`` says why there is none; ``details`` are JSON values; ``per_frame`` has one number per frame or pair, None where
+    there is none; ``backend`` is what computed it (package and version, or weights and revision).
     """
 
     value: float | None
