@@ -27,27 +27,39 @@ class Flow(NamedTuple):
     visible: np.ndarray
 
 
-class FlowCache:
-    """DIS flow between frames, each ordered pair of pictures once: half of the corruptions only put frames in another order."""
+class RememberedFlow:
+    """DIS flow, each ordered pair of pictures computed once: half of the corruptions only put frames in another order."""
 
     def __init__(self) -> None:
-        self._shifts: dict[tuple[bytes, bytes], np.ndarray] = {}
-        self._flows: dict[tuple[bytes, bytes], Flow] = {}
+        self._known: dict[tuple[bytes, bytes], np.ndarray] = {}
         self._estimate = DisFlow()
-        self.backend = self._estimate.name
+        self.name = self._estimate.name
+
+    def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        # first, second: uint8 (H, W, 3)
+        names = first.tobytes(), second.tobytes()
+        if names not in self._known:
+            self._known[names] = self._estimate(first, second)
+        return self._known[names]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+
+class FlowCache:
+    """Flow and visibility between frames, kept."""
+
+    def __init__(self) -> None:
+        self.estimate = RememberedFlow()
+        self._flows: dict[tuple[bytes, bytes], Flow] = {}
 
     def between(self, first: np.ndarray, second: np.ndarray) -> Flow:
         """Flow from one frame to another, both uint8 (H, W, 3)."""
         names = first.tobytes(), second.tobytes()
         if names not in self._flows:
-            shift, back = self._shift(names, first, second), self._shift(names[::-1], second, first)
+            shift, back = self.estimate(first, second), self.estimate(second, first)
             self._flows[names] = Flow(shift, is_visible(shift, back))
         return self._flows[names]
-
-    def _shift(self, names: tuple[bytes, bytes], first: np.ndarray, second: np.ndarray) -> np.ndarray:
-        if names not in self._shifts:
-            self._shifts[names] = self._estimate(first, second)
-        return self._shifts[names]
 
 
 def frame_difference(frames: np.ndarray, flows: FlowCache) -> tuple[Score]:
@@ -118,7 +130,7 @@ class PeerMeasures:
 
     def versions(self) -> dict[str, str]:
         found = {}
-        flow = " ".join([*(code_digest(ROOT / path) for path in _FLOW_CODE), FlowCache().backend])
+        flow = " ".join([*(code_digest(ROOT / path) for path in _FLOW_CODE), RememberedFlow().name])
         for names, function in PEERS.items():
             version = f"{function_digest(Path(__file__), function.__name__)} {flow}"
             found.update(dict.fromkeys(names, version))

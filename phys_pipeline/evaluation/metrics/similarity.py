@@ -46,17 +46,27 @@ def fit_similarity(flow: np.ndarray, visible: np.ndarray) -> SimilarityFit | Non
         flow: (H, W, 2) in pixels.
         visible: boolean (H, W).
     """
-    height, width = visible.shape
     speed = np.sqrt(squared_length(flow))
-    least = max(_LEAST_MOTION * max(height, width), _SHARE_OF_FASTEST * float(np.percentile(speed, 99)))
-    moving = np.flatnonzero(visible & (speed > least))
-    moving = moving[:: max(1, math.ceil(len(moving) / _MOST_POINTS))]
-    if len(moving) < _LEAST_POINTS:
+    least = max(_LEAST_MOTION * max(visible.shape), _SHARE_OF_FASTEST * float(np.percentile(speed, 99)))
+    return _fit(flow, np.flatnonzero(visible & (speed > least)))
+
+
+def fit_whole_frame(flow: np.ndarray, visible: np.ndarray) -> SimilarityFit | None:
+    """RANSAC similarity of all visible pixels, still ones too: what the camera does. Arguments as :func:`fit_similarity`."""
+    return _fit(flow, np.flatnonzero(visible))
+
+
+def _fit(flow: np.ndarray, chosen: np.ndarray) -> SimilarityFit | None:
+    """RANSAC similarity of at most 2000 of the ``chosen`` pixels (numbers of the flattened frame)."""
+    height, width = flow.shape[:2]
+    chosen = chosen[:: max(1, math.ceil(len(chosen) / _MOST_POINTS))]
+    if len(chosen) < _LEAST_POINTS:
         return None
     cv2 = opencv()
-    rows, columns = np.divmod(moving, width)
+    rows, columns = np.divmod(chosen, width)
     source = np.stack([columns, rows], axis=1).astype(np.float32)
-    target = source + flow.reshape(-1, 2)[moving]
+    shift = flow.reshape(-1, 2)[chosen]
+    target = source + shift
     fit, _ = cv2.estimateAffinePartial2D(source, target, method=cv2.RANSAC, ransacReprojThreshold=_INLIER)
     if fit is None:
         return None
@@ -66,7 +76,8 @@ def fit_similarity(flow: np.ndarray, visible: np.ndarray) -> SimilarityFit | Non
     radius = math.sqrt((height**2 + width**2) / 12)
     turn, scale = math.atan2(matrix[1, 0], matrix[0, 0]), math.hypot(matrix[0, 0], matrix[1, 0])
     motion = np.array([*(matrix @ centre + offset - centre), radius * turn, radius * math.log(max(scale, 1e-6))])
-    return SimilarityFit(motion, float(np.median(error) / np.median(speed.ravel()[moving])))
+    displacement = float(np.median(np.sqrt(squared_length(shift))))
+    return SimilarityFit(motion, float(np.median(error)) / displacement if displacement else 0.0)
 
 
 def motions(fits: Sequence[SimilarityFit | None]) -> np.ndarray:

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, ClassVar
 from phys_pipeline.evaluation.clip import DecodedClip
 from phys_pipeline.evaluation.metric import Availability, Direction, MetricInfo, MetricResult, Settings, skipped
 from phys_pipeline.evaluation.metrics.warping import NO_RATE
+from phys_pipeline.media import Video
 
 if TYPE_CHECKING:
     from phys_pipeline.scoring import Preset
     from phys_pipeline.spectral import MotionReport
+
+
+def at_rate_of_sample(clip: DecodedClip) -> Video:
+    """The clip's video; where the sample gives another frame rate than the file, at that rate."""
+    if clip.fps is None or clip.fps == clip.video.fps:
+        return clip.video
+    return Video.from_frames(clip.frames, clip.fps, clip.video.source)
 
 
 def motion_report(clip: DecodedClip, preset: Preset = "calibrated") -> MotionReport:
