@@ -137,10 +137,15 @@ def is_standin(name: str) -> bool:
     return not name.startswith("raft")
 
 
+def opencv_available() -> Availability:
+    """Whether OpenCV is installed."""
+    return Availability(True) if importlib.util.find_spec("cv2") else Availability(False, _NO_OPENCV)
+
+
 def flow_backend(settings: Settings) -> Availability:
     """Whether metrics that look at pairs of frames can run: OpenCV, and what the chosen estimator needs, are installed."""
-    if importlib.util.find_spec("cv2") is None:
-        return Availability(False, _NO_OPENCV)
+    if not opencv_available().ok:
+        return opencv_available()
     if settings.flow == "raft" and importlib.util.find_spec("torchvision") is None:
         return Availability(False, _NO_TORCHVISION)
     return Availability(True)
