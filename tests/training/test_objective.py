@@ -254,6 +254,19 @@ def test_every_candidate_is_a_mean_over_its_samples():
     assert torch.allclose(both.total, (first.total + second.total) / 2, rtol=1e-4)
 
 
+def test_the_networks_output_is_not_changed_in_place():
+    """Sharded models hang their backward on the output tensor; changing it in place would cut that off."""
+    outputs = []
+
+    def predict(x, sigma):
+        outputs.append((0.9 * x).detach().requires_grad_())
+        return outputs[-1]
+
+    step(everything(), predict).total.backward()
+    assert [output._version for output in outputs] == [0, 0]  # of the clip and of its corrupted copy
+    assert all(output.grad.abs().sum() > 0 for output in outputs)
+
+
 def test_weight_maps_have_their_minimum_at_the_target():
     """Whatever the weights, the gradient of the weighted loss vanishes at the true velocity and points to it elsewhere."""
     x0, noise, sigma = moving(jitter=1.0), torch.randn(2, 3, 8, 16, 16), torch.tensor([0.2, 0.5])
