@@ -197,7 +197,7 @@ class Validator:
 
     def _pair(self, folder: Path, name: str, video: Video, step: int, records: RunLog | None) -> str:
         base = read_video(self.folder / "base" / f"{name}.mp4")
-        both = side_by_side(base, video, labels=("base", f"step {step}"))
+        both = side_by_side(base, video, labels=("base", f"step {step}"), height=max(16, video.height))
         write_video(folder / f"{name}-pair.mp4", both)
         if records is not None:
             with tempfile.TemporaryDirectory() as scratch:

@@ -7,7 +7,6 @@ from safetensors import safe_open
 from tiny import save_tiny
 
 from phys_pipeline.errors import DataError, ModelError
-from phys_pipeline.families import get_family
 from phys_pipeline.media import Video, write_video
 from training.cache import (
     TensorCache,
@@ -123,6 +122,8 @@ def test_samples_know_their_bucket(settings, tmp_path):
 
 def test_large_frames_are_encoded_in_tiles_one_window_at_a_time_by_default(tmp_path, monkeypatch):
     """Tiles and whole frames differ at the seams, so they have entries of their own."""
+    from phys_pipeline.families import get_family
+
     save_tiny(tmp_path / "model")
     (tmp_path / "clips").mkdir()
     noise = torch.rand(3, 10, 48, 48, generator=torch.Generator().manual_seed(0))

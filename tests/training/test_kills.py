@@ -20,8 +20,8 @@ from training.loop import train
 
 ROOT = Path(__file__).parents[2]
 SIGKILLS = 6
-PATIENCE = 200  # seconds for a child that should end by itself
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_accelerate_state")]
+PATIENCE = 200  # seconds for a child that should end by itself
 
 
 @pytest.fixture(scope="module")

@@ -63,21 +63,6 @@ def test_validation_changes_nothing_about_training(base, tmp_path):
     assert results(tmp_path / "watched", "step-2")["held_out"][0]["clip"] == "3.mp4"
 
 
-def test_the_scheduler_never_makes_its_own_sigmas(base, tmp_path, monkeypatch):
-    """Asked for a number of steps alone it shifts sigmas that are shifted already."""
-    from diffusers import FlowMatchEulerDiscreteScheduler
-
-    asked, set_timesteps = [], FlowMatchEulerDiscreteScheduler.set_timesteps
-
-    def watched(scheduler, num_inference_steps=None, device=None, sigmas=None, mu=None, timesteps=None):
-        asked.append(sigmas)
-        return set_timesteps(scheduler, num_inference_steps, device, sigmas, mu, timesteps)
-
-    monkeypatch.setattr(FlowMatchEulerDiscreteScheduler, "set_timesteps", watched)
-    train(settings(base, tmp_path / "run", max_train_steps=1, motion_weight=0, validation_prompts=["a ball"]), progress=False)
-    assert len(asked) == 2 and all(sigmas is not None for sigmas in asked)  # a video of the base and one of the adapter
-
-
 def test_held_out_clips_must_not_be_trained_on_and_some_must_remain(base, tmp_path):
     with pytest.raises(ConfigError, match=r"3 clip\(s\) of validation_data are also in data, such as 0\.mp4"):
         train(settings(base, tmp_path / "run", validation_data=str(base / "clips")), progress=False)
@@ -93,6 +78,21 @@ def test_noise_levels_are_middles_of_equal_slices_of_the_training_law():
     assert torch.allclose(sigma_quantiles(TrainConfig(validation_quantiles=2), 7.0), 7 * u / (1 + 6 * u))
     normal = sigma_quantiles(TrainConfig(validation_quantiles=3, sigma_law="logit_normal"), 1.0)
     assert normal[1] == 0.5 and normal[0] == pytest.approx(1 - normal[2].item()) and 0.25 < normal[0] < 0.3
+
+
+def test_the_scheduler_never_makes_its_own_sigmas(base, tmp_path, monkeypatch):
+    """Asked for a number of steps alone it shifts sigmas that are shifted already."""
+    from diffusers import FlowMatchEulerDiscreteScheduler
+
+    asked, set_timesteps = [], FlowMatchEulerDiscreteScheduler.set_timesteps
+
+    def watched(scheduler, num_inference_steps=None, device=None, sigmas=None, mu=None, timesteps=None):
+        asked.append(sigmas)
+        return set_timesteps(scheduler, num_inference_steps, device, sigmas, mu, timesteps)
+
+    monkeypatch.setattr(FlowMatchEulerDiscreteScheduler, "set_timesteps", watched)
+    train(settings(base, tmp_path / "run", max_train_steps=1, motion_weight=0, validation_prompts=["a ball"]), progress=False)
+    assert len(asked) == 2 and all(sigmas is not None for sigmas in asked)  # a video of the base and one of the adapter
 
 
 def test_the_clip_of_a_window():
