@@ -28,7 +28,6 @@ from phys_pipeline.errors import ConfigError, DataError, MediaError, ModelError,
 from phys_pipeline.families import VideoFamily, get_family
 from phys_pipeline.families.sources import TINY, tiny_folder
 from phys_pipeline.media import probe
-from training.buckets import config_buckets
 from training.checkpoint import check_resume, find_resume, finished_run, refuse_unfinished
 from training.config import TrainConfig
 from training.data import window_starts
@@ -71,8 +70,6 @@ def dry_run(config: TrainConfig) -> str:
     processes = config.num_processes or int(os.environ.get("WORLD_SIZE", "1"))
     vae = empty_part("vae", config, family, open_points)
     transformer = empty_part("transformer", config, family, open_points)
-    for bucket in config_buckets(config):
-        family.check_size(*bucket, vae)
     channels, *latent = family.latent_shape(config.frames, config.height, config.width, vae)
     check_motion_frames(config, latent[0])
     family.bind(transformer)

@@ -63,7 +63,6 @@ def test_estimate_follows_its_formula():
         (["data=nowhere"], "error: nowhere: no such folder"),
         (["model=nowhere"], "error: there is no model folder nowhere"),
         (["frames=6"], "error: 6 frames do not fit"),
-        (["buckets=[[5,16,16],[8,16,16]]"], "error: 8 frames do not fit"),
         (["frames=129"], "error: no usable clip"),
         (["motion_space=latent"], "error: motion_space=latent leaves 1 of 5 frames"),
         (["lora_targets=nothing"], "error: LoRA target regex 'nothing' matches no linear layer"),
