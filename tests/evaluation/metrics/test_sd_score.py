@@ -8,8 +8,10 @@ from PIL import Image
 from tiny_evaluation import clip_of, noise, save_clip, save_sdxl
 
 from phys_pipeline.errors import DataError, ModelError
+from phys_pipeline.evaluation.evaluator import Evaluator
 from phys_pipeline.evaluation.metric import Settings
 from phys_pipeline.evaluation.metrics import sd_score
+from phys_pipeline.evaluation.metrics.clip_encoder import ClipEncoder
 from phys_pipeline.evaluation.metrics.sd_score import SdScore, make_references, read_manifest, reference_files
 
 PROMPTS = {"0001": "a red square moves right", "0002": "a dog"}
@@ -143,3 +145,19 @@ def test_says_what_is_missing(settings, tmp_path):
     lost = dataclasses.replace(settings, options={**settings.options, "sd_score.model": str(tmp_path)})
     with pytest.raises(ModelError, match="doctor --fetch sd_score"):
         make_references({"a": "b"}, tmp_path / "pack", lost, count=1, size=16)
+
+
+def test_frames_are_encoded_once_for_clip_scores_and_sd_score(pack, settings, tmp_path, monkeypatch):
+    prepared = []
+    own = ClipEncoder.images
+
+    def images(self, frames, preparation):
+        prepared.append(len(frames))
+        return own(self, frames, preparation)
+
+    monkeypatch.setattr(ClipEncoder, "images", images)
+    options = {**settings.options, "sd_score.references": str(pack)}
+    evaluator = Evaluator(("sd_score", "clip_score"), dataclasses.replace(settings, options=options), tmp_path / "rows")
+    rows = evaluator.run([clip_of(noise(7)).sample])
+    assert {row.metric: row.status for row in rows} == {"sd_score": "ok", "clip_score": "ok"}
+    assert sorted(prepared) == [2, 7]  # references, frames
