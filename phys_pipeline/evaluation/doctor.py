@@ -7,15 +7,16 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from phys_pipeline.errors import ConfigError, ModelError, first_line
-from phys_pipeline.evaluation.metric import Settings, Weights
-from phys_pipeline.evaluation.registry import CLASSES, GROUPS, infos, metric_class, select
+from phys_pipeline.errors import ConfigError
+from phys_pipeline.evaluation.metric import Settings
+from phys_pipeline.evaluation.pretrained import fetch
+from phys_pipeline.evaluation.registry import GROUPS, classes_of, infos, metric_class, select
 
 _USAGE = "phys-pipeline doctor [METRIC or group ...] [--fetch] [--json]"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table; with ``--fetch`` download the weights of the metrics named first. Exit code 1 when a named one can't run."""
+    """Print the table, after ``--fetch`` has downloaded what is missing. Exit code 1 when a metric that was named can't run."""
     parser = argparse.ArgumentParser(
         prog="phys-pipeline doctor",
         description="Show which metrics can run here, and what the others need: packages, weights, licences, sizes.",
@@ -41,10 +42,8 @@ def main(arguments: Sequence[str]) -> int:
 def examine(keys: Sequence[str], settings: Settings) -> list[dict[str, Any]]:
     """One entry per metric: key, label, group, packages, weights, whether it can run here and why not."""
     found = []
-    for name in CLASSES:
+    for name in classes_of(keys):
         wanted = [info for info in metric_class(name).infos if info.key in keys]
-        if not wanted:
-            continue
         available = metric_class(name)(settings).available()
         for info in wanted:
             found.append(
@@ -83,18 +82,3 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def size(count: int) -> str:
     """Bytes for people."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def fetch(weights: Weights) -> str:
-    """Download one repository at its revision; returns the folder. Raises ModelError in one line that says what to do."""
-    if weights.repository.count("/") != 1:
-        raise ModelError(f"{weights.repository} is on no Hub: get the file yourself and give its folder with --weights-dir")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return snapshot_download(weights.repository, revision=weights.revision)
-    except Exception as error:  # network, gated, missing: classes differ between hub versions
-        raise ModelError(
-            f"{weights.repository} can't be fetched ({first_line(error)}): check the network, or accept its licence on the Hub "
-            "and log in with `hf auth login`"
-        ) from None

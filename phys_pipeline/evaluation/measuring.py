@@ -111,7 +111,9 @@ class ClipWorker:
 
     def _checked(self, info: MetricInfo, result: MetricResult) -> MetricResult:
         if result.status == "standin" and not self.settings.standins:
-            return skipped(f"{result.backend or 'this backend'} only stands in for {info.standin_for}; allow it with --standins")
+            return skipped(
+                f"{result.backend or 'this backend'} only stands in for {info.standin_for}, and stand-ins are left out"
+            )
         value = result.value
         if value is not None and ((info.low is not None and value < info.low) or (info.high is not None and value > info.high)):
             return failed(f"its value {value:g} lies outside [{info.low}, {info.high}]")

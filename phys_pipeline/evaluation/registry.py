@@ -12,15 +12,32 @@ from phys_pipeline.errors import ConfigError
 from phys_pipeline.evaluation.metric import MetricInfo
 
 _PACKAGE = "phys_pipeline.evaluation.metrics"
-CLASSES: tuple[str, ...] = ()
+CLASSES: tuple[str, ...] = (
+    "spectral:Spectral",
+    "spectral:SpectralPaper",
+    "similarity:SimilaritySuite",
+    "warping:Warping",
+    "flicker:Flicker",
+    "breaks:Breaks",
+    "masks:Masks",
+    "direction:DirectionAccuracy",
+    "dover:Dover",
+    "sd_score:SdScore",
+    "clip_scores:ClipScores",
+    "aggregates:TemporalConsistency",
+    "video_mae:ActionRecognition",
+    "aggregates:TextVideoAlignment",
+    "blip_bleu:BlipBleu",
+    "blip_bleu:BlipBaseBleu",
+)
 GROUPS = ("noweights", "paper", "motion", "quality", "text", "physics")
 
 
 @cache
 def metric_class(name: str) -> Any:
-    """The class of an entry of ``CLASSES``."""
+    """The class of an entry of ``CLASSES``: "module:Class" of this package's metrics, or of a package by its full name."""
     module, attribute = name.split(":")
-    return getattr(import_module(f"{_PACKAGE}.{module}"), attribute)
+    return getattr(import_module(module if "." in module else f"{_PACKAGE}.{module}"), attribute)
 
 
 @cache

@@ -49,6 +49,7 @@ class VideoSample:
     reference: Path | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
+    control: str = field(default="", init=False)  # set by phys_pipeline.evaluation.controls.ControlSample alone
 
     def __post_init__(self) -> None:
         if not self.id or not self.model:
