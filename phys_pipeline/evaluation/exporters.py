@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="NAME=FOLDER of one column, or a manifest")
     parser.add_argument("--layout", required=True, choices=tuple(LAYOUTS))
-    parser.add_argument("--prompts", metavar="FILE", help=".jsonl or .csv with id and prompt")
+    parser.add_argument("--prompts", metavar="FILE", help="motion (our set), .json, .jsonl or .csv with id and prompt")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder to make")
     options = parser.parse_args(arguments)
     from phys_pipeline.evaluation.manifest import read_samples

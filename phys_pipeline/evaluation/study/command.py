@@ -34,7 +34,7 @@ def build(arguments: Sequence[str]) -> int:
     """`phys-pipeline study build`."""
     parser = _parser("build", "Make a blind study from two or more columns of videos, and the key that says which is which.")
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="NAME=FOLDER (files ID.mp4 or ID_seed3.mp4), or a manifest")
-    parser.add_argument("--prompts", metavar="FILE", help=".jsonl or .csv with id, prompt, stratum, motion (see prompts export)")
+    parser.add_argument("--prompts", metavar="FILE", help="motion (our set), .json, .jsonl or .csv with id, prompt and labels")
     parser.add_argument("-o", "--output", required=True, metavar="STUDY", help="folder to make")
     parser.add_argument("--key", metavar="FILE", help="key to write, outside of STUDY (default: STUDY.key.json)")
     parser.add_argument("--seed", type=int, default=0, help="of order and sides (default: 0)")
