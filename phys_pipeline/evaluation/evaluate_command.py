@@ -15,8 +15,9 @@ from phys_pipeline.errors import ConfigError, DataError
 from phys_pipeline.evaluation import exporters
 from phys_pipeline.evaluation.controls import CONTROLS, control_samples
 from phys_pipeline.evaluation.evaluator import Evaluator, Shard
-from phys_pipeline.evaluation.manifest import read_samples
+from phys_pipeline.evaluation.manifest import read_prompts, read_samples
 from phys_pipeline.evaluation.metric import PROTOCOLS, Settings
+from phys_pipeline.evaluation.metrics.sd_score import make_references
 from phys_pipeline.evaluation.prompts.prompt_set import Prompt
 from phys_pipeline.evaluation.prompts.split import Split
 from phys_pipeline.evaluation.registry import GROUPS, select
@@ -27,6 +28,7 @@ from phys_pipeline.evaluation.sample import VideoSample
 _EXAMPLES = """examples:
   phys-pipeline evaluate baseline=out/base ours=out/physics -o out/report
   phys-pipeline evaluate manifest.jsonl --metrics noweights,clip_temporal -o out/report
+  phys-pipeline evaluate references --prompts motion -o out/references
   phys-pipeline evaluate export ours=out/physics --layout vbench -o out/vbench
   accelerate launch --num_processes 4 -m phys_pipeline evaluate baseline=a ours=b -o out/report
 
@@ -80,6 +82,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, or 3 with ``--strict`` when a result is missing."""
     if arguments[:1] == ["export"]:
         return exporters.main(arguments[1:])
+    if arguments[:1] == ["references"]:
+        return _references(arguments[1:])
     options = parser().parse_args(arguments)
     if options.workers < 1:
         raise ConfigError(f"--workers {options.workers}: use at least 1")
@@ -112,6 +116,31 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     print(json.dumps(report, indent=1, allow_nan=False) if options.json else _summary(rows, options.output))
     return 3 if options.strict and any(row.status in ("skipped", "failed") for row in rows) else 0
+
+
+def _references(arguments: Sequence[str]) -> int:
+    """``phys-pipeline evaluate references``: the images that SD-Score compares with."""
+    made = argparse.ArgumentParser(
+        prog="phys-pipeline evaluate references",
+        description="Make five SDXL images of each prompt for --option sd_score.references=FOLDER. Wants SDXL's weights and a GPU.",
+    )
+    made.add_argument("--prompts", required=True, metavar="FILE", help="motion (our set), .json, .jsonl or .csv")
+    made.add_argument("-o", "--output", required=True, metavar="FOLDER", help="images that are there are kept")
+    made.add_argument("--protocol", choices=PROTOCOLS, default="fixed", help="evalcrafter makes images of 512 pixels")
+    made.add_argument("--device", default="cuda", help="default: cuda")
+    made.add_argument("--seed", type=int, default=0)
+    made.add_argument("--model", metavar="FOLDER", help="a diffusers folder in the place of SDXL")
+    made.add_argument("--size", type=int, metavar="PIXELS", help="default: SDXL's 1024, with evalcrafter 512")
+    options = made.parse_args(arguments)
+    prompts = {id: str(row.get("prompt", "")) for id, row in read_prompts(options.prompts).items()}
+    if empty := [id for id, prompt in prompts.items() if not prompt]:
+        raise DataError(f"{options.prompts} has no prompt for id {empty[0]}")
+    settings = Settings(
+        options.protocol, options.device, options.seed, options={"sd_score.model": options.model} if options.model else {}
+    )
+    folder = make_references(prompts, options.output, settings, size=options.size)
+    print(f"references of {len(prompts)} prompts  {folder}")
+    return 0
 
 
 def _controls(text: str) -> tuple[str, ...]:

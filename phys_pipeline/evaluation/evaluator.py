@@ -64,7 +64,7 @@ class Evaluator:
         """Digest of what a class's values depend on beside the clip and its version."""
         depends: dict[str, Any] = {
             "protocol": self.settings.protocol, "seed": self.settings.seed, "standins": self.settings.standins,
-            "options": dict(self.settings.options),
+            "options": {key: (str(value), _state(str(value))) for key, value in self.settings.options.items()},
         }  # fmt: skip
         if hasattr(metric_class(name), "start"):
             depends["flow"] = flow_name(self.settings)
@@ -193,6 +193,14 @@ class Evaluator:
             elif time.monotonic() - since > _PATIENCE:
                 raise DataError(f"{len(missing)} results of other processes did not come; run again to go on where they stopped")
             time.sleep(_POLL)
+
+
+def _state(value: str) -> tuple[int, ...]:
+    """What tells whether the file or folder that an option names is another than before: number, bytes and latest change."""
+    path = Path(value)
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else []
+    found = [file.stat() for file in files]
+    return (len(found), sum(s.st_size for s in found), max((s.st_mtime_ns for s in found), default=0))
 
 
 def _is_aggregate(name: str) -> bool:

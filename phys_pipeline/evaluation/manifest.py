@@ -32,13 +32,13 @@ def read_samples(sources: Sequence[str], prompts: str | Path | None = None) -> l
 
     Raises DataError for a source that isn't there, holds no video, or has a row that can't be used, naming the line.
     """
-    known = None if prompts is None else _prompts(str(prompts))
+    known = None if prompts is None else read_prompts(str(prompts))
     samples = [sample for source in sources for sample in _samples_of(source)]
     return samples if known is None else [_joined(sample, known, str(prompts)) for sample in samples]
 
 
-def _prompts(source: str) -> dict[str, dict[str, Any]]:
-    """Prompt and labels by id."""
+def read_prompts(source: str) -> dict[str, dict[str, Any]]:
+    """Prompt and labels by id. Raises DataError for a table or set that can't be read."""
     if source == SHIPPED or Path(source).suffix.lower() in (".json", ".txt"):
         found = load_prompts(None if source == SHIPPED else source)
         return {p.id: {"prompt": p.text, **(p.label.sample_labels() if p.label else {})} for p in found}

@@ -88,6 +88,15 @@ def test_what_is_there_is_not_measured_again_and_failures_are(fakes, clip):
     assert measured == ["brightness m/a", "brightness m/bad", "brightness m/bad"]
 
 
+def test_a_file_that_an_option_names_is_watched(fakes, clip, tmp_path):
+    (tmp_path / "images").mkdir()
+    settings = Settings(options={"x.images": str(tmp_path / "images")})
+    before = Evaluator(("brightness",), settings, fakes).fingerprint("evaluation.fake_metrics:Brightness")
+    assert Evaluator(("brightness",), settings, fakes).fingerprint("evaluation.fake_metrics:Brightness") == before
+    (tmp_path / "images" / "0.png").write_bytes(b"x")
+    assert Evaluator(("brightness",), settings, fakes).fingerprint("evaluation.fake_metrics:Brightness") != before
+
+
 @pytest.mark.parametrize("change", ["pixels", "protocol", "version", "option"])
 def test_another_clip_protocol_version_or_option_is_measured_again(fakes, clip, monkeypatch, change):
     from dataclasses import replace

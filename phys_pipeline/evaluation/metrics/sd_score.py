@@ -57,7 +57,7 @@ class SdScore:
         if folder is None or not Path(str(folder)).is_dir():
             return Availability(
                 False,
-                "it needs reference images: make them (phys_pipeline.evaluation.metrics.sd_score.make_references) or "
+                "it needs reference images: make them (phys-pipeline evaluate references --prompts FILE -o FOLDER) or "
                 "take your own, in FOLDER/ID/*.png, and give --option sd_score.references=FOLDER",
             )
         return CLIP.available(self.settings)

@@ -141,7 +141,7 @@ def test_ids_never_leave_the_folder(settings, tmp_path):
 
 
 def test_says_what_is_missing(settings, tmp_path):
-    assert "make_references" in SdScore(settings).available().reason
+    assert "phys-pipeline evaluate references" in SdScore(settings).available().reason
     lost = dataclasses.replace(settings, options={**settings.options, "sd_score.model": str(tmp_path)})
     with pytest.raises(ModelError, match="doctor --fetch sd_score"):
         make_references({"a": "b"}, tmp_path / "pack", lost, count=1, size=16)
@@ -161,3 +161,13 @@ def test_frames_are_encoded_once_for_clip_scores_and_sd_score(pack, settings, tm
     rows = evaluator.run([clip_of(noise(7)).sample])
     assert {row.metric: row.status for row in rows} == {"sd_score": "ok", "clip_score": "ok"}
     assert sorted(prepared) == [2, 7]  # references, frames
+
+
+def test_the_command_makes_the_pack(settings, tmp_path, capsys):
+    from phys_pipeline.evaluation import evaluate_command
+
+    (tmp_path / "prompts.jsonl").write_text('{"id": "0001", "prompt": "a cube"}')
+    model = str(settings.options["sd_score.model"])
+    arguments = ["references", "--prompts", str(tmp_path / "prompts.jsonl"), "-o", str(tmp_path / "pack"), "--device", "cpu"]
+    assert evaluate_command.main([*arguments, "--model", model, "--size", "16"]) == 0
+    assert len(reference_files(tmp_path / "pack", "0001")) == 5 and "references of 1 prompts" in capsys.readouterr().out
