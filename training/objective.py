@@ -128,7 +128,7 @@ def training_losses(
     terms: dict[str, TermResult] = {}
     added: list[Tensor] = []
     for name, (weight, term) in objective.terms.items():
-        terms[name] = term(x0_hat, x0, sigma, batch.seeds if batch else None)
+        terms[name] = term(x0_hat, x0, sigma, *((batch.seeds, batch.samples) if batch else ()))
         added.append(weight * terms[name].loss)
     if objective.preference is not None:
         if batch is None or batch.base is None:

@@ -69,8 +69,9 @@ class SpectralMotionLoss(nn.Module):
         config: decisions and presets; ``SpectralConfig.calibrated()`` when left out.
 
     Calling it with a video (B, C, T, H, W) of any real dtype returns :class:`MotionLossOutput`. Half precision is computed in
-    float32 with autocast off, float64 stays float64. With ``reference`` (the clean clip, same shape) the composite is the excess
-    form ``relu(L(video) - L(reference) - margin)``. NaN or infinite values raise ``ValueError`` (reduction "none": too).
+    float32 with autocast off, float64 stays float64. With ``reference`` (the clean clip, same shape; or its losses (B,), where
+    they are known) the composite is the excess form ``relu(L(video) - L(reference) - margin)``. NaN or infinite values raise
+    ``ValueError`` (reduction "none": too).
     """
 
     def __init__(self, config: SpectralConfig | None = None) -> None:
@@ -80,7 +81,7 @@ class SpectralMotionLoss(nn.Module):
     def forward(
         self, video: Tensor, reduction: Literal["mean", "none"] = "mean", reference: Tensor | None = None
     ) -> MotionLossOutput:
-        # video: (B, C, T, H, W); reference: (B, C, T, H, W) or None
+        # video: (B, C, T, H, W); reference: (B, C, T, H, W), (B,) or None
         if torch.compiler.is_compiling():  # nothing to fuse in a dozen products with cached matrices: run as it is
             return torch.compiler.disable(self._score, reason=_NOT_TRACED)(video, reduction, reference)  # type: ignore[no-untyped-call]
         _refuse_function_transforms()
@@ -89,14 +90,14 @@ class SpectralMotionLoss(nn.Module):
     def _score(self, video: Tensor, reduction: str, reference: Tensor | None) -> MotionLossOutput:
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction must be 'mean' or 'none', not {reduction!r}")
-        if reference is not None and reference.shape != video.shape:
+        if reference is not None and reference.shape not in (video.shape, video.shape[:1]):
             raise ValueError(f"reference has shape {tuple(reference.shape)}, the video {tuple(video.shape)}: they must agree")
-        anchor = None
-        if reference is not None:
+        anchor = reference
+        if reference is not None and reference.dim() > 1:
             with torch.no_grad():  # before the video's graph is there: a quarter less memory at the peak
                 anchor = self._evaluate(reference).loss
         result = self._evaluate(video)
-        loss = result.loss if anchor is None else torch.relu(result.loss - anchor - self.config.margin)
+        loss = result.loss if anchor is None else torch.relu(result.loss - anchor.detach() - self.config.margin)
         terms = (loss, result.translation, result.rotation, result.scaling)
         if reduction == "mean":
             terms = tuple(term.mean() for term in terms)  # type: ignore[assignment]
