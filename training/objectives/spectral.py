@@ -16,7 +16,7 @@ class Spectral:
         self.loss, self.needs_reference = loss, excess
 
     def of_clean(self, reference: Tensor) -> Tensor:  # (K, C, T, H, W) -> (K,)
-        return self.loss(reference, "none").loss
+        return self.loss.losses(reference)
 
     def __call__(self, video: Tensor, clean: Tensor | None) -> Tensor:  # (K, C, T, H, W), (K,) -> (K,)
-        return self.loss(video, "none", clean).loss
+        return self.loss.losses(video, clean)
