@@ -72,8 +72,9 @@ class Objective:
 
     @property
     def held_out(self) -> Objective:
-        """What can be said of clips outside the data set: the terms, on whole clips; no weight map, no preference, no `batch`."""
-        return Objective({name: (w, term.whole()) for name, (w, term) in self.terms.items()}, sigma_max=self.sigma_max)
+        """What can be said of clips outside the data set: the terms, on whole clips, and motion energy at every noise level; no
+        weight map, no preference, no `batch`."""
+        return Objective({name: (w, term.whole()) for name, (w, term) in self.terms.items()}, sigma_max=math.inf)
 
 
 @dataclass(frozen=True)

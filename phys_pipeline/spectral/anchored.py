@@ -78,15 +78,12 @@ class AnchoredMotionLoss(nn.Module):
         """Fit the motion of every block of a float32 or float64 reference; for many errors against one reference."""
         # reference: (B, C, T, H, W)
         mean = reference.mean(dim=2, keepdim=True)
-        contrast = mean - mean.mean(dim=(3, 4), keepdim=True)
-        weights, moving_energy = [], reference.new_zeros(len(reference))
+        weights = []
         for place, fade in faded_blocks(reference.shape, self.config, reference.device, reference.dtype):
             block = (reference[place] - mean[:, :, :, place[3], place[4]]) * fade
-            moving_energy += block.square().sum(dim=(1, 2, 3, 4))  # the squares of the fades sum to one
             weights.append(1 - (1 - self.manifold_weight) * motion_band(block, self.config.band_sigma))
-        energy = moving_energy + _STILL * reference.shape[2] * contrast.square().sum(dim=(1, 2, 3, 4))
         twice = half_plane(*block.shape[3:], reference.device, reference.dtype)[2]
-        return Anchor(torch.stack(weights, dim=1) * twice, torch.where(energy > 0, energy, torch.ones_like(energy)))
+        return Anchor(torch.stack(weights, dim=1) * twice, clip_energy(reference))
 
     def measure(self, error: Tensor, anchor: Anchor) -> Tensor:
         """Loss (B,) of an error (B, C, T, H, W) against the reference of ``anchor``."""
@@ -98,6 +95,16 @@ class AnchoredMotionLoss(nn.Module):
 
         places = [place for place, _ in blocks]
         return sum_over_blocks(error, places, of_block) / anchor.energy
+
+
+@torch.no_grad()
+def clip_energy(reference: Tensor) -> Tensor:
+    """Energy (B,) of a clip's moving part and a tenth of its still part's; 1 for a clip without either."""
+    # reference: (B, C, T, H, W)
+    mean = reference.mean(dim=2)
+    contrast = (mean - mean.mean(dim=(2, 3), keepdim=True)).square()
+    energy = reference.shape[2] * (reference.var(dim=2, correction=0) + _STILL * contrast).sum(dim=(1, 2, 3))
+    return torch.where(energy > 0, energy, torch.ones_like(energy))
 
 
 @torch.no_grad()

@@ -28,7 +28,7 @@ class Anchored:
     def __init__(self, loss: AnchoredMotionLoss) -> None:
         self.loss = loss
 
-    def of_clean(self, reference: Tensor) -> Clean:  # (K, C, T, H, W)
+    def of_clean(self, reference: Tensor, sigma: Tensor) -> Clean:  # (K, C, T, H, W)
         return Clean(reference, self.loss.anchor(reference))
 
     def __call__(self, video: Tensor, clean: Clean) -> Tensor:  # (K, C, T, H, W) -> (K,)

@@ -43,7 +43,7 @@ class FlowConsistency:
     def __init__(self, estimator: Estimator, smoothness: float = 0.1) -> None:
         self.estimator, self.smoothness = estimator, smoothness
 
-    def of_clean(self, reference: Tensor) -> None:
+    def of_clean(self, reference: Tensor, sigma: Tensor) -> None:
         """Nothing: the flow is that of x0-hat itself."""
 
     def __call__(self, video: Tensor, clean: None = None) -> Tensor:

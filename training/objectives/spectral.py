@@ -15,7 +15,7 @@ class Spectral:
     def __init__(self, loss: SpectralMotionLoss, *, excess: bool = False) -> None:
         self.loss, self.needs_reference = loss, excess
 
-    def of_clean(self, reference: Tensor) -> Tensor:  # (K, C, T, H, W) -> (K,)
+    def of_clean(self, reference: Tensor, sigma: Tensor) -> Tensor:  # (K, C, T, H, W) -> (K,)
         return self.loss.losses(reference)
 
     def __call__(self, video: Tensor, clean: Tensor | None) -> Tensor:  # (K, C, T, H, W), (K,) -> (K,)

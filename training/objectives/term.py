@@ -27,13 +27,14 @@ _KEPT = 100_000  # samples whose clean clip's number is remembered, about 10 MB
 class ClipLoss(Protocol):
     """Losses (K,) of videos (K, C, T, H, W); `clean` is what `of_clean` made of the clean clips, None unless `needs_reference`.
 
-    `one_number`: `of_clean` gives numbers (K,), which may be remembered in place of the clips.
+    `sigma` (K,) is the noise level that x0-hat was predicted from. `one_number`: `of_clean` gives numbers (K,) at any noise level,
+    which may be remembered in place of the clips.
     """
 
     needs_reference: bool
     one_number: bool
 
-    def of_clean(self, reference: Tensor) -> Any: ...
+    def of_clean(self, reference: Tensor, sigma: Tensor) -> Any: ...
 
     def __call__(self, video: Tensor, clean: Any) -> Tensor: ...
 
@@ -121,7 +122,8 @@ class MotionTerm:
         with torch.autocast(device_type=x0_hat.device.type, enabled=False):
             while waiting:
                 rows = waiting.pop(0)
-                found = self._score(_rows(x0_hat.detach(), rows), _rows(x0, rows), rows, seeds, samples, differentiate)
+                pair = _rows(x0_hat.detach(), rows), _rows(x0, rows), sigma[rows].float()
+                found = self._score(*pair, rows, seeds, samples, differentiate)
                 if found is not None:
                     values.update(zip(rows, found[0].unbind(), strict=True))
                     if gradient is not None and found[1] is not None:
@@ -148,6 +150,7 @@ class MotionTerm:
         self,
         latents: Tensor,  # (K, C, T, H, W)
         x0: Tensor,  # (K, C, T, H, W)
+        sigma: Tensor,  # (K,)
         rows: list[int],
         seeds: Sequence[int] | None,
         samples: Sequence[int] | None,
@@ -158,7 +161,8 @@ class MotionTerm:
             return None
         own_seeds = None if seeds is None else [seeds[row] for row in rows]
         with torch.no_grad():
-            clean, finite = self._clean(x0.float(), own_seeds, None if samples is None else [samples[row] for row in rows])
+            own_samples = None if samples is None else [samples[row] for row in rows]
+            clean, finite = self._clean(x0.float(), sigma, own_seeds, own_samples)
         if not finite:
             return None
         with torch.set_grad_enabled(differentiate):
@@ -178,23 +182,25 @@ class MotionTerm:
             slope = _through(video, leaf, slope)
         return (values, slope) if bool(torch.isfinite(slope).all()) else None
 
-    def _clean(self, x0: Tensor, seeds: Sequence[int] | None, samples: Sequence[int] | None) -> tuple[Any, bool]:
+    def _clean(self, x0: Tensor, sigma: Tensor, seeds: Sequence[int] | None, samples: Sequence[int] | None) -> tuple[Any, bool]:
         """What the loss needs to know of the clean clips, and whether all of it is finite.
 
         A number per clip is computed for each clip alone, so that it doesn't depend on the batch that asked first.
         """
-        # x0: (K, C, T, H, W)
+        # x0: (K, C, T, H, W); sigma: (K,)
         if not self.loss.needs_reference:
             return None, True
         if not self.loss.one_number or samples is None or self.crop is not None:
             video = self._video(x0, seeds)
-            return (self.loss.of_clean(video), True) if bool(torch.isfinite(video).all()) else (None, False)
+            return (self.loss.of_clean(video, sigma), True) if bool(torch.isfinite(video).all()) else (None, False)
         numbers = []
         for place, sample in enumerate(samples):
             number = self._known.get(sample)
             if number is None:
                 video = self._video(x0[place : place + 1], None)
-                number = float(self.loss.of_clean(video)) if bool(torch.isfinite(video).all()) else math.nan
+                number = (
+                    float(self.loss.of_clean(video, sigma[place : place + 1])) if bool(torch.isfinite(video).all()) else math.nan
+                )
                 if len(self._known) < _KEPT:
                     self._known[sample] = number
             numbers.append(number)

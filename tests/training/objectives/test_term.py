@@ -28,7 +28,7 @@ class Plain:
     def __init__(self, of):
         self.of = of
 
-    def of_clean(self, reference):
+    def of_clean(self, reference, sigma):
         raise AssertionError("not needed")
 
     def __call__(self, video, clean=None):
