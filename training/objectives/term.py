@@ -27,8 +27,8 @@ _KEPT = 100_000  # samples whose clean clip's number is remembered, about 10 MB
 class ClipLoss(Protocol):
     """Losses (K,) of videos (K, C, T, H, W); `clean` is what `of_clean` made of the clean clips, None unless `needs_reference`.
 
-    `sigma` (K,) is the noise level that x0-hat was predicted from. `one_number`: `of_clean` gives numbers (K,) at any noise level,
-    which may be remembered in place of the clips.
+    `sigma` (K,) is the noise level that x0-hat was predicted from. `one_number`: `of_clean` gives numbers (K,) whatever the noise
+    level, which may be remembered in place of the clips.
     """
 
     needs_reference: bool
