@@ -188,7 +188,10 @@ def step_record(sums: Tensor, names: tuple[str, ...], batch: int) -> dict[str, f
         "motion_skipped": sum(float(sums[6 + 3 * place]) for place in range(len(names))),
         "motion_energy_ratio": float(sums[2]) / float(sums[3]) if sums[3] else None,
     }
-    return record | {name: mean for name, mean in means.items() if name != motion}
+    for name in names:
+        if name != motion:
+            record |= {name: means[name], f"{name}_share": carried[name] / batch}
+    return record
 
 
 def build_objective(
