@@ -47,7 +47,7 @@ def test_objectives_are_names_that_combine():
 
 def test_which_objectives_need_the_autoencoder():
     needs = {name: TrainConfig(objective=[name]).needs_vae for name in OBJECTIVES}
-    assert [name for name, need in needs.items() if need] == ["spectral", "anchored", "coherence_weighted", "flow"]
+    assert [name for name, need in needs.items() if need] == ["spectral", "anchored", "repaired", "coherence_weighted", "flow"]
     latent = {name: TrainConfig(objective=[name], motion_space="latent").needs_vae for name in OBJECTIVES}
     assert [name for name, need in latent.items() if need] == ["flow"]
     assert TrainConfig(objective=["preference"], preference_space="pixel").needs_vae
