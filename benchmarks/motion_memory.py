@@ -22,8 +22,9 @@ from torch.utils._pytree import tree_flatten
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `training` is found
 
 from phys_pipeline.atomic import atomic_file
-from phys_pipeline.spectral import AnchoredMotionLoss, SpectralMotionLoss
+from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
 from training.objectives.anchored import Anchored
+from training.objectives.repaired import Repaired
 from training.objectives.spectral import Spectral
 from training.objectives.term import ClipLoss, MotionTerm
 
@@ -80,6 +81,7 @@ def main() -> None:
         "spectral, absolute": Spectral(SpectralMotionLoss()),
         "spectral, excess": Spectral(SpectralMotionLoss(), excess=True),
         "anchored": Anchored(AnchoredMotionLoss()),
+        "repaired": Repaired(SpectralConfig.calibrated(), white_noise=True),
     }
     lines = [
         "# Memory of the motion terms on latents", "",

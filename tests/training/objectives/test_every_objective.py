@@ -47,3 +47,18 @@ def test_two_steps(objective, space, base, tmp_path):
         assert (named in record and math.isfinite(record[named])) == (objective in TERMS)
         assert record.get(f"{named}_share", 0.0) >= 0.5 if objective in TERMS else f"{objective}_share" not in record
     assert first["denoising"] != second["denoising"]
+
+
+def test_a_decoder_that_recomputes_its_activations_gives_the_same_gradients(base, tmp_path):
+    norms = []
+    for again in ("true", "false"):
+        arguments = [
+            "--config", str(CONFIG), f"model={base / 'model'}", f"data={base / 'clips'}", f"cache_dir={base / 'cache'}",
+            f"output_dir={tmp_path / again}", "frames=13", "height=16", "width=16", "rank=2", "motion_form=absolute", "shift=1",
+            "motion_weight=10", "frame_extraction=middle", "max_train_steps=1", "trackers=[]", "sigma_max=1",
+            f"gradient_checkpointing={again}", "gradient_ratio_every=1",
+        ]  # fmt: skip
+        assert main(arguments) == 0
+        (record,) = records(tmp_path / again)
+        norms.append((record["gradient_norm"], record["gradient_ratio"], record["motion"]))
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5) and norms[0][1] > 0
