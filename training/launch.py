@@ -35,7 +35,7 @@ def start_accelerator(config: TrainConfig) -> Any:
 def check_motion_frames(config: TrainConfig, latent_frames: int) -> None:
     """Raise ConfigError when the motion loss would see fewer than three frames of latents (the first is left out)."""
     seen = latent_frames - (latent_frames < config.frames)
-    if {"spectral", "anchored"} & set(config.active) and config.motion_space == "latent" and seen < 3:
+    if {"spectral", "anchored", "repaired"} & set(config.active) and config.motion_space == "latent" and seen < 3:
         raise ConfigError(
             f"motion_space=latent leaves {seen} of {config.frames} frames, too few for motion: "
             "use more frames, motion_space=pixel or motion_weight=0"

@@ -17,6 +17,6 @@ def test_operations_of_the_transformer():
 
 def test_the_page_says_what_is_not_met():
     seconds = {"bare": [1.0] * 3, "plain": [1.25] * 3, "every": [1.26] * 3, "usual": [1.5] * 3}
-    text = report(seconds, [0.1, 0.1], "excess")
+    text = report(seconds, seconds, [0.1, 0.1], "excess")
     assert "| 0.800 [0.800, 0.800] | at least 0.95 | not met |" in text
     assert "| 1.008 [1.008, 1.008] | at most 1.05 | met |" in text and "| 1.200 [1.200, 1.200] | at most 1.05 | not met |" in text
