@@ -18,13 +18,14 @@ from phys_pipeline.evaluation.report.mismatch import mismatches
 from phys_pipeline.evaluation.report.run import check_run
 from phys_pipeline.evaluation.report.summary import summarize
 from phys_pipeline.evaluation.rows import Row
-from phys_pipeline.evaluation.scores import NO_SCORES, Scores, collect
+from phys_pipeline.evaluation.scores import NO_SCORES, Scores, collect, share_ends
 from phys_pipeline.evaluation.statistics import holm
 
 SCHEMA_VERSION = 1
 PLAUSIBILITY = "plausibility"
 STRATA = ("stratum", "motion")  # labels by which the values are also given
 Collected = Mapping[str, Mapping[str, Scores]]
+Shares = Mapping[str, tuple[float, float] | None]  # metric -> its two values, if it has no others
 
 
 def build_report(
@@ -59,6 +60,7 @@ def build_report(
         raise DataError("; ".join(different) + "; make the clips alike or allow the mismatch, and then read no temporal metric")
     described = {info.key: info for info in infos if any(info.key in found for found in scores.values())}
     seed = int(run["seed"])
+    shares = {key: share_ends(info, [found.get(key, NO_SCORES) for found in scores.values()]) for key, info in described.items()}
     guards = {}
     for column in columns:
         base = baseline_of(column, columns)
@@ -70,8 +72,8 @@ def build_report(
         "run": {key: value for key, value in run.items() if key != "prompts"},
         "columns": [column.to_dict() for column in columns],
         "metrics": {key: {**asdict(info), "groups": list(info.groups)} for key, info in described.items()},
-        "values": _values(scores, columns, described, seed),
-        "strata": _strata(rows, scores, candidates, described, seed),
+        "values": _values(scores, columns, shares, seed),
+        "strata": _strata(rows, scores, candidates, shares, seed),
         "paired": _paired(scores, candidates, described, seed),
         "guards": guards,
         "controls": _controls(scores, columns, described, seed),
@@ -129,28 +131,22 @@ def _check_values(column: str, scores: Mapping[str, Scores]) -> None:
         raise DataError(f"column {column} has n = 0: no metric has a value on any clip: {text}")
 
 
-def _values(scores: Collected, columns: Iterable[Column], infos: Mapping[str, MetricInfo], seed: int) -> dict[str, Any]:
+def _values(
+    scores: Collected, columns: Iterable[Column], shares: Shares, seed: int, stratum: tuple[str, str] | None = None
+) -> dict[str, Any]:
+    """``{column: {metric: summary}}``."""
     return {
-        column.key: {key: summarize(scores[column.key].get(key, NO_SCORES), info, seed) for key, info in infos.items()}
+        column.key: {key: summarize(scores[column.key].get(key, NO_SCORES), ends, seed, stratum) for key, ends in shares.items()}
         for column in columns
     }
 
 
-def _strata(
-    rows: Sequence[Row], scores: Collected, columns: Sequence[Column], infos: Mapping[str, MetricInfo], seed: int
-) -> dict[str, Any]:
+def _strata(rows: Sequence[Row], scores: Collected, columns: Sequence[Column], shares: Shares, seed: int) -> dict[str, Any]:
     """``{label: {value: {column: {metric: summary}}}}`` of the labels that some clip has."""
     strata: dict[str, Any] = {}
     for label in STRATA:
         for value in sorted({row.labels[label] for row in rows if label in row.labels}):
-            found = {
-                column.key: {
-                    key: summarize(scores[column.key].get(key, NO_SCORES), info, seed, (label, value))
-                    for key, info in infos.items()
-                }
-                for column in columns
-            }
-            strata.setdefault(label, {})[value] = found
+            strata.setdefault(label, {})[value] = _values(scores, columns, shares, seed, (label, value))
     return strata
 
 
