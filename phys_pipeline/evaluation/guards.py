@@ -44,9 +44,9 @@ def motion_guard(
         why = f" ({flow['reason']})" if flow["reason"] else ""
         reasons.append(f"flow is known for {flow['n']} of {common} common clips{why}")
     elif flow["value"] is not None and flow["value"] < FLOW_RATIO:
-        reasons.append(f"the flow is {flow['value']:.2f} of the baseline's")
+        reasons.append(f"the flow is {flow['value']:.2f} of the baseline's{_ends(flow, 2)}")
     if dynamic["value"] is not None and dynamic["value"] < -DYNAMIC_DROP:
-        reasons.append(f"dynamic degree drops by {-dynamic['value']:.1f} points")
+        reasons.append(f"dynamic degree changes by {dynamic['value']:.1f} points{_ends(dynamic, 1)}")
     return {
         "checks": checks,
         "red": bool(reasons),
@@ -153,6 +153,11 @@ def _points(first: Scores, second: Scores, info: MetricInfo | None, seed: int) -
     value = None if entry["diff"] is None else scale * entry["diff"]
     ci = None if entry["ci"] is None else [scale * end for end in entry["ci"]]
     return {"value": value, "ci": ci, "n": entry["n"], "status": entry["status"], "reason": entry["reason"]}
+
+
+def _ends(check: Mapping[str, Any], decimals: int) -> str:
+    """The interval as text: the line is drawn by the value alone, and with few clips one clip may draw it."""
+    return "" if check["ci"] is None else " [{:.{d}f}, {:.{d}f}]".format(*check["ci"], d=decimals)
 
 
 def _flow_and_error(column: Mapping[str, Scores]) -> dict[Pair, tuple[float, float]]:
