@@ -28,7 +28,6 @@ _MODULES = {  # commands with an argument parser of their own: module with `main
     "doctor": ("phys_pipeline.evaluation.doctor", "show what each metric needs and whether it is here"),
     "prompts": ("phys_pipeline.evaluation.prompts.command", "label prompts by their motion, list our own set"),
     "study": ("phys_pipeline.evaluation.study.command", "ask people which of two videos they prefer"),
-    "export": ("phys_pipeline.evaluation.exporters", "lay videos out for VBench, VideoPhy-2 or Physics-IQ"),
 }
 
 

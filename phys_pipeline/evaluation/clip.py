@@ -5,29 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
 
-from phys_pipeline.evaluation.flow import FlowEstimator, is_visible
+from phys_pipeline.evaluation.flow import FlowEstimator, is_visible, working_size
 from phys_pipeline.evaluation.sample import VideoSample
 from phys_pipeline.media import Video
+from phys_pipeline.media.scaling import scaled_while_reading
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False)
 class FramePair:
-    """Two neighbouring frames. Flows are computed on first use and shared by every metric.
+    """Two neighbouring frames, reduced to :func:`working_size`. Flows are computed on first use and shared by every metric.
 
     Args:
         first, second: uint8 (H, W, 3); ``index`` is the number of ``first``.
+        scale: pixels of the clip per pixel of the pair.
     """
 
     index: int
     first: np.ndarray
     second: np.ndarray
     estimator: FlowEstimator
+    scale: float = 1.0
 
     @cached_property
     def forward(self) -> np.ndarray:
@@ -71,8 +75,10 @@ class DecodedClip:
         """Neighbouring frames in order; only one pair's flow is alive at a time."""
         if self.estimator is None:
             raise ValueError("a clip without a flow estimator has no pairs")
-        for index in range(len(self.frames) - 1):
-            yield FramePair(index, self.frames[index], self.frames[index + 1], self.estimator)
+        height, width = working_size(self.video.height, self.video.width)
+        frames = (scaled_while_reading(frame, height, width) for frame in self.frames)
+        for index, (first, second) in enumerate(pairwise(frames)):
+            yield FramePair(index, first, second, self.estimator, self.video.width / width)
 
     def shared(self, name: str, make: Callable[[], T]) -> T:
         """``make()`` of the first metric that asks for ``name``; for example CLIP features of the frames."""

@@ -7,8 +7,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from phys_pipeline.errors import ConfigError, ModelError, first_line
-from phys_pipeline.evaluation.metric import Settings, Weights
+from phys_pipeline.errors import ConfigError
+from phys_pipeline.evaluation.metric import Settings
+from phys_pipeline.evaluation.pretrained import fetch
 from phys_pipeline.evaluation.registry import GROUPS, classes_of, infos, metric_class, select
 
 _USAGE = "phys-pipeline doctor [METRIC or group ...] [--fetch] [--json]"
@@ -81,18 +82,3 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def size(count: int) -> str:
     """Bytes for people."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
-
-
-def fetch(weights: Weights) -> str:
-    """Download one repository at its revision; returns the folder. Raises ModelError in one line that says what to do."""
-    if weights.repository.count("/") != 1:
-        raise ModelError(f"{weights.repository} is on no Hub: get the file yourself and give its folder with --weights-dir")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return snapshot_download(weights.repository, revision=weights.revision)
-    except Exception as error:  # network, gated, missing: classes differ between hub versions
-        raise ModelError(
-            f"{weights.repository} can't be fetched ({first_line(error)}): check the network, or accept its licence on the Hub "
-            "and log in with `hf auth login`"
-        ) from None

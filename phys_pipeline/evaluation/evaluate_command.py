@@ -12,10 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from phys_pipeline.errors import ConfigError, DataError
+from phys_pipeline.evaluation import exporters
 from phys_pipeline.evaluation.controls import CONTROLS, control_samples
 from phys_pipeline.evaluation.evaluator import Evaluator, Shard
 from phys_pipeline.evaluation.manifest import read_samples
 from phys_pipeline.evaluation.metric import PROTOCOLS, Settings
+from phys_pipeline.evaluation.prompts.prompt_set import Prompt
+from phys_pipeline.evaluation.prompts.split import Split
 from phys_pipeline.evaluation.registry import GROUPS, select
 from phys_pipeline.evaluation.report import Column, describe_run, write_report
 from phys_pipeline.evaluation.rows import Row
@@ -24,6 +27,7 @@ from phys_pipeline.evaluation.sample import VideoSample
 _EXAMPLES = """examples:
   phys-pipeline evaluate baseline=out/base ours=out/physics -o out/report
   phys-pipeline evaluate manifest.jsonl --metrics noweights,clip_temporal -o out/report
+  phys-pipeline evaluate export ours=out/physics --layout vbench -o out/vbench
   accelerate launch --num_processes 4 -m phys_pipeline evaluate baseline=a ours=b -o out/report
 
 Run the same command again after an interruption: what was measured is kept (rows*.jsonl in the output folder)."""
@@ -45,7 +49,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--columns", metavar="FILE", help="JSON list of {key, label, role, base, adapter, lora, loss}")
     made.add_argument("--metrics", default="noweights", metavar="NAMES", help=f"keys and groups (all, {', '.join(GROUPS)})")
     made.add_argument("--protocol", choices=PROTOCOLS, default="fixed", help="evalcrafter repeats that code's quirks")
-    made.add_argument("--controls", default="auto", metavar="KINDS", help=f"auto (all of the first column), none, or {','.join(CONTROLS)}")
+    made.add_argument(
+        "--controls", default="auto", metavar="KINDS", help=f"auto (all of the first column), none, or {','.join(CONTROLS)}"
+    )
     made.add_argument("--flow", choices=("auto", "raft", "dis"), default="auto", help="optical flow; auto is RAFT where it is")
     made.add_argument("--no-standins", action="store_true", help="leave metrics out instead of computing a stand-in")
     made.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
@@ -54,6 +60,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of a metric, such as dover.onnx=FILE")
     made.add_argument("--weights-dir", metavar="FOLDER", help="where weights lie that no Hub has")
     made.add_argument("--offline", action="store_true", help="use local files only")
+    made.add_argument(
+        "--tables",
+        default="",
+        metavar="NAMES",
+        help="layouts of the paper's tables (T1a, T1b, T2, T3, T4), by the columns' roles",
+    )
     made.add_argument("--allow-mismatch", action="store_true", help="compare columns of different size, rate or length")
     made.add_argument("--strict", action="store_true", help="exit code 3 when anything was skipped or failed")
     made.add_argument("--json", action="store_true", help="print report.json")
@@ -62,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns 0, or 3 with ``--strict`` when a result is missing."""
+    if arguments[:1] == ["export"]:
+        return exporters.main(arguments[1:])
     options = parser().parse_args(arguments)
     if options.workers < 1:
         raise ConfigError(f"--workers {options.workers}: use at least 1")
@@ -88,7 +102,8 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     report = write_report(
         rows, list(evaluator.infos.values()), columns, run, options.output,
-        videos={s.name: s.path for s in samples if s.path is not None and not s.control}, allow_mismatch=options.allow_mismatch,
+        videos={s.name: s.path for s in samples if s.path is not None and not s.control},
+        tables=[name.strip() for name in options.tables.split(",") if name.strip()], allow_mismatch=options.allow_mismatch,
     )  # fmt: skip
     print(json.dumps(report, indent=1, allow_nan=False) if options.json else _summary(rows, options.output))
     return 3 if options.strict and any(row.status in ("skipped", "failed") for row in rows) else 0
@@ -112,7 +127,7 @@ def _columns(samples: Sequence[VideoSample], file: str | None) -> list[Column]:
     try:
         columns = [Column(**entry) for entry in json.loads(Path(file).read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{file} is no list of columns ({error}): give [{{\"key\": ..., \"label\": ...}}, ...]") from None
+        raise ConfigError(f'{file} is no list of columns ({error}): give [{{"key": ..., "label": ...}}, ...]') from None
     keys = [column.key for column in columns]
     if set(keys) != set(models):
         raise ConfigError(f"{file} has the columns {', '.join(keys)}, the videos are of {', '.join(models)}")
@@ -120,14 +135,17 @@ def _columns(samples: Sequence[VideoSample], file: str | None) -> list[Column]:
 
 
 def _stratified(samples: Sequence[VideoSample], file: str) -> list[VideoSample]:
-    """Samples with the labels of a split file, by prompt."""
-    from phys_pipeline.evaluation.prompts.splits import read_split
-
-    split = read_split(file)
-    missing = sorted({sample.id for sample in samples if sample.prompt not in split})
-    if missing:
-        raise DataError(f"{file} has no label for {len(missing)} prompts, for example of {missing[0]}: label them first")
-    return [replace(sample, labels={**sample.labels, **split[sample.prompt]}) for sample in samples]
+    """Samples with the labels of a split file, by prompt; what a sample says itself stays."""
+    labels = Split.read(Path(file)).labels
+    found = []
+    for sample in samples:
+        label = labels.get(Prompt(sample.id, sample.prompt).sha)
+        if label is None:
+            raise DataError(
+                f"{file} has no label for the prompt of {sample.name}, {sample.prompt!r}: label that prompt set first"
+            )
+        found.append(replace(sample, labels={**label.sample_labels(), **sample.labels}))
+    return found
 
 
 def _metric_options(pairs: Sequence[str]) -> dict[str, str]:

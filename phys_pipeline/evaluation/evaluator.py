@@ -142,7 +142,7 @@ class Evaluator:
         for row in self._current(samples):
             by_sample.setdefault(row.sample, {})[row.metric] = row
         found = []
-        for name in filter(_is_aggregate, self.classes):
+        for name in [name for name in self.classes if _is_aggregate(name) and self.available[name].ok]:
             metric = metric_class(name)(self.settings)
             for sample in samples:
                 parts = by_sample.get(sample.name, {})

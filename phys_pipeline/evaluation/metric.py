@@ -19,12 +19,16 @@ PROTOCOLS: tuple[Protocols, ...] = ("fixed", "evalcrafter")
 
 @dataclass(frozen=True)
 class Weights:
-    """A file set that a metric needs: Hub repository and revision (or what to supply), size in bytes, licence."""
+    """A file set that a metric needs: Hub repository and revision (or what to supply), size in bytes, licence.
+
+    ``files`` are the patterns to download of the repository; empty is all of it.
+    """
 
     repository: str
     revision: str
     bytes: int
     licence: str
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,24 @@ from phys_pipeline.errors import ConfigError
 from phys_pipeline.evaluation.metric import MetricInfo
 
 _PACKAGE = "phys_pipeline.evaluation.metrics"
-CLASSES: tuple[str, ...] = ()
+CLASSES: tuple[str, ...] = (
+    "spectral:Spectral",
+    "spectral:SpectralPaper",
+    "similarity:SimilaritySuite",
+    "warping:Warping",
+    "flicker:Flicker",
+    "breaks:Breaks",
+    "masks:Masks",
+    "direction:DirectionAccuracy",
+    "dover:Dover",
+    "sd_score:SdScore",
+    "clip_scores:ClipScores",
+    "aggregates:TemporalConsistency",
+    "video_mae:ActionRecognition",
+    "aggregates:TextVideoAlignment",
+    "blip_bleu:BlipBleu",
+    "blip_bleu:BlipBaseBleu",
+)
 GROUPS = ("noweights", "paper", "motion", "quality", "text", "physics")
 
 
