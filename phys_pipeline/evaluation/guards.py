@@ -20,6 +20,7 @@ FLOW_RATIO = 0.9  # less flow than this share of the baseline's draws the red li
 DYNAMIC_DROP = 3.0  # percentage points of dynamic degree, likewise
 _COVERED = 0.9  # share of the common clips whose flow must be known
 _BINS = 4
+_NEGLIGIBLE = 1e-3  # of the clips' mean absolute value: what rounding changes
 RATIOS = ("flow_score", "temporal_energy")
 CHANGES = ("dynamic_degree", "active_share")
 
@@ -102,19 +103,21 @@ def control_verdicts(
     infos: Mapping[str, MetricInfo],
     seed: int = 0,
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """``{metric: {control: {verdict, diff, ci, p, n, status, reason}}}`` for every metric with a direction.
+    """``{metric: {control: {verdict, diff, ci, p, n, status, reason}}}`` for every metric with a direction and values.
 
     ``diff`` is control minus clip. The verdict is "prefers" (the control scores better and the interval excludes 0), "rejects"
-    (worse, likewise), "blind" (neither), or "unknown" without a comparison.
+    (worse, likewise), "blind" (neither, or by less than a thousandth of the clips' mean), or "unknown" without a comparison.
     """
     verdicts: dict[str, dict[str, dict[str, Any]]] = {}
     for metric, info in infos.items():
-        if info.direction == "neutral" or metric not in real:
+        if info.direction == "neutral" or not real.get(metric, NO_SCORES).used:
             continue
+        values = real[metric].values.values()
+        negligible = _NEGLIGIBLE * sum(map(abs, values)) / len(values)
         verdicts[metric] = {}
         for control, scores in controls.items():
             entry = difference_entry(real[metric], scores.get(metric, NO_SCORES), seed)
-            verdicts[metric][control] = {"verdict": _verdict(entry, info), **entry}
+            verdicts[metric][control] = {"verdict": _verdict(entry, info, negligible), **entry}
     return verdicts
 
 
@@ -179,11 +182,11 @@ def _matched(totals: np.ndarray) -> np.ndarray:
         return ((means[:, 1] - means[:, 0]) * weights).sum(axis=1) / weights.sum(axis=1)
 
 
-def _verdict(entry: Mapping[str, Any], info: MetricInfo) -> str:
+def _verdict(entry: Mapping[str, Any], info: MetricInfo, negligible: float) -> str:
     if entry["diff"] is None:
         return "unknown"
     better = entry["diff"] if info.direction == "up" else -entry["diff"]
     low, high = entry["ci"] or (entry["diff"], entry["diff"])
-    if better == 0 or low <= 0 <= high:
+    if abs(better) <= negligible or low <= 0 <= high:
         return "blind"
     return "prefers" if better > 0 else "rejects"

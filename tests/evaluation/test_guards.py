@@ -138,3 +138,8 @@ def test_verdicts_on_controls():
     assert gameable(verdicts) == {"games": ["control:frozen"]}
     assert verdicts["games"]["control:frozen"]["diff"] == pytest.approx(-3.8)
     assert verdicts["gone"]["control:frozen"]["reason"] == "nothing moves"
+    rounding = {"games": [value * (1 - 1e-6) for value in real["games"]]}
+    found = collect([*column_rows("real", real), *column_rows("control:reversed", rounding)], tuple(infos.values()))
+    verdicts = control_verdicts(found["real"], {"control:reversed": found["control:reversed"]}, infos)
+    assert verdicts["games"]["control:reversed"]["verdict"] == "blind"
+    assert control_verdicts({}, {"control:reversed": found["control:reversed"]}, infos) == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -71,7 +72,7 @@ def build_report(
         "schema": SCHEMA_VERSION,
         "run": {key: value for key, value in run.items() if key != "prompts"},
         "columns": [column.to_dict() for column in columns],
-        "metrics": {key: {**asdict(info), "groups": list(info.groups)} for key, info in described.items()},
+        "metrics": json.loads(json.dumps({key: asdict(info) for key, info in described.items()})),
         "values": _values(scores, columns, shares, seed),
         "strata": _strata(rows, scores, candidates, shares, seed),
         "paired": _paired(scores, candidates, described, seed),

@@ -34,9 +34,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Alert:
-    """A line that nobody may overlook."""
+    """A line that nobody may overlook; ``red`` if it takes a gain away, else what to be careful with."""
 
     text: str
+    red: bool = True
 
 
 Block = Heading | Alert | Table | str
@@ -85,7 +86,7 @@ def alerts(report: Mapping[str, Any]) -> list[Alert]:
     games = (report["controls"] or {"gameable": {}})["gameable"]
     if games:
         names = ", ".join(f"{report['metrics'][key]['label']} ({', '.join(labels[c] for c in games[key])})" for key in games)
-        found.append(Alert(f"Gameable here, since they prefer a control clip to the real one: {names}."))
+        found.append(Alert(f"Gameable here, since they prefer a control clip to the real one: {names}.", red=False))
     return found
 
 

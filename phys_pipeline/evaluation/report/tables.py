@@ -136,13 +136,14 @@ def value_table(
 
 
 def paired_table(report: Mapping[str, Any], first: str, second: str) -> Table:
-    """Second minus first on the same prompts and seeds, with plausibility on the same clips beside every metric."""
+    """Second minus first on the same prompts and seeds; plausibility on the same clips beside every metric, if it is there."""
     labels = {column["key"]: column["label"] for column in report["columns"]}
-    rows = []
+    beside = report["metrics"].get("plausibility")
+    rows: list[Cells] = []
     for key, entry in report["paired"][first][second].items():
         if not entry["n"]:
             continue
-        info, decimals = report["metrics"][key], report["metrics"].get("plausibility", {"decimals": 3})["decimals"]
+        info = report["metrics"][key]
         rows.append(
             (
                 f"{info['label']} {ARROWS[info['direction']]}".strip(),
@@ -150,12 +151,12 @@ def paired_table(report: Mapping[str, Any], first: str, second: str) -> Table:
                 probability(entry["p"]),
                 probability(entry["p_holm"]),
                 Entry(str(entry["n"]), marks=FEW if entry["n"] < FEW_CLIPS else ""),
-                difference(entry["plausibility"], decimals),
+                *([difference(entry["plausibility"], beside["decimals"])] if beside else []),
             )
         )
     marks = GUARD if report["guards"].get(second, {}).get("red") else ""
-    title = f"{labels[second]}{marks} minus {labels[first]}, paired by prompt and seed"
-    return Table(title, ("metric", "difference", "p", "p (Holm)", "clips", "plausibility on these clips"), tuple(rows))
+    header = ("metric", "difference", "p", "p (Holm)", "clips", *(["plausibility on these clips"] if beside else []))
+    return Table(f"{labels[second]}{marks} minus {labels[first]}, paired by prompt and seed", header, tuple(rows))
 
 
 def difference(entry: Mapping[str, Any], decimals: int, note: str = "", bold: bool = False) -> Entry:
