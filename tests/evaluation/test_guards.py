@@ -6,10 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from evaluation_rows import INFOS, column_rows, info, plausible_values, row
+from evaluation_rows import INFOS, RUN, column_rows, info, plausible_values, row
 
+from phys_pipeline.evaluation.controls import control_samples
+from phys_pipeline.evaluation.evaluator import Evaluator
 from phys_pipeline.evaluation.guards import RED_LINE, control_verdicts, gameable, motion_guard, warping_by_flow
+from phys_pipeline.evaluation.metric import Settings
+from phys_pipeline.evaluation.report import Column, build_report
+from phys_pipeline.evaluation.sample import VideoSample
 from phys_pipeline.evaluation.scores import collect
+from phys_pipeline.media.synthetic import textured_clip
 
 DESCRIBED = {metric.key: metric for metric in INFOS}
 N = 40
@@ -143,3 +149,23 @@ def test_verdicts_on_controls():
     verdicts = control_verdicts(found["real"], {"control:reversed": found["control:reversed"]}, infos)
     assert verdicts["games"]["control:reversed"]["verdict"] == "blind"
     assert control_verdicts({}, {"control:reversed": found["control:reversed"]}, infos) == {}
+
+
+def test_real_clips_that_were_frozen_win_warping_error_and_draw_the_red_line(tmp_path):
+    pytest.importorskip("cv2")
+    clips = []
+    for number, velocity in enumerate([(1.5, 0.5), (-1.0, 1.0), (2.0, 0.0)]):
+        video = textured_clip(8, 96, 128, velocity=velocity, seed=number).video
+        frames = np.ascontiguousarray(video.permute(1, 2, 3, 0).numpy() * 255).round().astype(np.uint8)
+        clips.append(VideoSample(f"p{number}", "baseline", frames=frames, fps=8.0))
+    keys = ("warping_error", "flow_score", "dynamic_degree", "active_share", "temporal_energy", "temporal_flicker")
+    evaluator = Evaluator(keys, Settings(flow="dis"), tmp_path)
+    rows = evaluator.run([*clips, *control_samples(clips, ["frozen", "reversed"])])
+    passed_off = [replace(r, model="ours", sample=f"ours/{r.id}") for r in rows if r.model == "control:frozen"]
+    described = tuple(evaluator.infos.values())
+    report = build_report([*rows, *passed_off], described, [Column("baseline"), Column("ours")], RUN)
+    assert report["values"]["ours"]["warping_error"]["mean"] < report["values"]["baseline"]["warping_error"]["mean"]
+    assert report["guards"]["ours"]["red"] and report["guards"]["ours"]["checks"]["flow_score"]["value"] < 0.1
+    assert not report["guards"]["control:reversed"]["red"]
+    gamed = report["controls"]["gameable"]
+    assert "control:frozen" in gamed["warping_error"] and "control:frozen" in gamed["temporal_flicker"]
