@@ -15,7 +15,7 @@ from phys_pipeline.evaluation.controls import PREFIX
 from phys_pipeline.evaluation.guards import control_verdicts, difference_entry, gameable, motion_guard
 from phys_pipeline.evaluation.metric import MetricInfo
 from phys_pipeline.evaluation.report.columns import Column, baseline_of, control_column
-from phys_pipeline.evaluation.report.mismatch import mismatches
+from phys_pipeline.evaluation.report.mismatch import identical, mismatches
 from phys_pipeline.evaluation.report.run import check_run
 from phys_pipeline.evaluation.report.summary import summarize
 from phys_pipeline.evaluation.rows import Row
@@ -81,6 +81,7 @@ def build_report(
         "prompts": _prompts(rows, run.get("prompts", {})),
         "skipped": _skipped(scores, columns, described),
         "mismatches": different,
+        "identical": identical(rows, [column.key for column in candidates]),
         "clips": _clips(rows),
         "per_video": _per_video(scores, columns, described),
     }

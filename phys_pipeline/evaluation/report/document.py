@@ -49,15 +49,17 @@ _NOTES = {
 HOW_TO_READ = (
     "Values are means over clips with a 95 % interval: Wilson's for shares, else a bootstrap that draws whole prompts 10,000 "
     "times (too narrow with under about 20 prompts).",
-    "Bold: the best value lies beyond the interval of the next best. Arrows say which way is better; no arrow: neither.",
-    "Trust the paired differences first: same prompts, same seeds. p is two-sided; Holm corrects it over a comparison's metrics.",
+    "Bold: the best value lies beyond the interval of the next best; a difference has p (Holm) under 0.05. Arrows say which way "
+    "is better; no arrow: neither.",
+    "Trust the paired differences first: same prompts, same seeds. p is two-sided; Holm corrects it over a comparison's metrics. "
+    "With k prompts it is never below 2/2^k.",
     "A still clip wins many temporal metrics. Read the guards and plausibility before a gain in any of them.",
 )
 
 
 def document(report: Mapping[str, Any], tables: Sequence[str] = ()) -> list[Block]:
     """The blocks of a report; ``tables`` are layouts of the paper, before the table of everything."""
-    blocks: list[Block] = [_about(report), *alerts(report), *_mismatches(report)]
+    blocks: list[Block] = [_about(report), *alerts(report)]
     values = [*(paper_table(report, name) for name in tables), value_table(report)]
     blocks += [Heading("Values"), *values, *_notes(values), Heading("How to read"), *HOW_TO_READ]
     pairs = compared_pairs(report)
@@ -78,11 +80,13 @@ def document(report: Mapping[str, Any], tables: Sequence[str] = ()) -> list[Bloc
 
 
 def alerts(report: Mapping[str, Any]) -> list[Alert]:
-    """The red line of every column that draws it, controls apart, and the gameable metrics."""
+    """Columns that are not alike or the same, the red line of those that draw it (controls apart), and the gameable metrics."""
     labels = _labels(report)
     controls = {column["key"] for column in report["columns"] if column["role"] == "control"}
     red = {key: guard["line"] for key, guard in report["guards"].items() if guard["red"] and key not in controls}
-    found = [Alert(f"{labels[key]}: {line}.") for key, line in red.items()]
+    found = [Alert(f"Not alike: {line}.") for line in report["mismatches"]]
+    found += [Alert(f"The same file: {line}.") for line in report["identical"]]
+    found += [Alert(f"{labels[key]}: {line}.") for key, line in red.items()]
     games = (report["controls"] or {"gameable": {}})["gameable"]
     if games:
         names = ", ".join(f"{report['metrics'][key]['label']} ({', '.join(labels[c] for c in games[key])})" for key in games)
@@ -99,10 +103,6 @@ def _about(report: Mapping[str, Any]) -> str:
         f"Protocol {run['protocol']}, seed {run['seed']}, {run['device']}, {run['date']}. Prompts: {name}{prompts['n']} "
         f"(SHA-256 {prompts['sha256'][:12]}{split}). {versions}. Made by: {run['command']}"
     )
-
-
-def _mismatches(report: Mapping[str, Any]) -> list[Alert]:
-    return [Alert(f"Not alike: {line}.") for line in report["mismatches"]]
 
 
 def _notes(tables: Sequence[Table]) -> list[Block]:
@@ -166,13 +166,19 @@ def _columns(report: Mapping[str, Any]) -> Table:
 
 
 def _skipped(report: Mapping[str, Any]) -> Table:
-    labels = _labels(report)
-    rows = tuple(
-        (labels[entry["column"]], _name(report["metrics"], entry["metric"]), entry["status"], str(entry["n"]), entry["reason"],
-         ", ".join(entry["clips"]))
-        for entry in report["skipped"]
-    )  # fmt: skip
-    return Table("What has no value, and why", ("column", "metric", "status", "clips", "reason", "for example"), rows)
+    """One line for each reason: `report.json` has them by column and metric."""
+    labels, metrics = _labels(report), report["metrics"]
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for entry in report["skipped"]:
+        groups.setdefault((entry["status"], entry["reason"]), []).append(entry)
+    rows = []
+    for (status, reason), entries in groups.items():
+        columns = list(dict.fromkeys(labels[entry["column"]] for entry in entries))
+        named = "all" if len(columns) == len(labels) else ", ".join(columns)
+        names = ", ".join(dict.fromkeys(_name(metrics, entry["metric"]) for entry in entries))
+        clips = next((entry["clips"][0] for entry in entries if entry["clips"]), "")
+        rows.append((reason, status, str(sum(entry["n"] for entry in entries)), names, named, clips))
+    return Table("What has no value, and why", ("reason", "status", "values", "metrics", "columns", "for example"), tuple(rows))
 
 
 def _check(check: Mapping[str, Any], form: str, decimals: int) -> Entry:

@@ -11,6 +11,7 @@ from phys_pipeline.errors import ConfigError
 
 STANDIN, GUARD, FEW = "†", "‡", "*"
 FEW_CLIPS = 100
+SIGNIFICANT = 0.05
 ARROWS = {"up": "↑", "down": "↓", "neutral": ""}
 MISSING = "n/a"
 
@@ -147,7 +148,7 @@ def paired_table(report: Mapping[str, Any], first: str, second: str) -> Table:
         rows.append(
             (
                 f"{info['label']} {ARROWS[info['direction']]}".strip(),
-                difference(entry, info["decimals"]),
+                difference(entry, info["decimals"], bold=entry["p_holm"] is not None and entry["p_holm"] < SIGNIFICANT),
                 probability(entry["p"]),
                 probability(entry["p_holm"]),
                 Entry(str(entry["n"]), marks=FEW if entry["n"] < FEW_CLIPS else ""),

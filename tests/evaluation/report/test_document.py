@@ -56,7 +56,21 @@ def test_flow_bins_and_controls_are_tables_of_their_own():
 
 def test_failures_are_listed_with_their_reason():
     left_out = named(document(hostile_report()), "What has no value")
-    assert [row[2:4] for row in left_out.rows] == [("failed", "1")] and "onerror" in left_out.rows[0][4]
+    (line,) = left_out.rows
+    assert "onerror" in line[0] and line[1:] == ("failed", "1", "Plausibility", "Hunyuan-Baseline", "baseline/p002#0")
+
+
+def test_equal_reasons_share_a_line():
+    skipped = {"plausibility": [0.5, 0.5], "flow_score": [None, None], "clip_temporal": [None, None]}
+    report = build_report(column_rows("baseline", skipped) + column_rows("ours", skipped), INFOS, COLUMNS, RUN)
+    (line,) = named(document(report), "What has no value").rows
+    assert line == ("nothing moves", "skipped", "8", "Clip temporal, Flow score", "all", "baseline/p000#0")
+
+
+def test_the_same_file_in_two_columns_is_an_alert():
+    rows = column_rows("baseline", {"flow_score": [1.0]}, digest="f00") + column_rows("ours", {"flow_score": [1.0]}, digest="f00")
+    texts = [alert.text for alert in alerts(build_report(rows, INFOS, COLUMNS, RUN))]
+    assert texts == ["The same file: baseline and ours show the same video for 1 prompts, for example p000."]
 
 
 def test_a_single_column_needs_no_comparison():

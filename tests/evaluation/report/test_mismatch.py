@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from evaluation_rows import row
 
-from phys_pipeline.evaluation.report.mismatch import mismatches
+from phys_pipeline.evaluation.report.mismatch import identical, mismatches
 
 
 def lines(first: dict, second: dict, clips=("p0", "p0")):
@@ -34,3 +34,11 @@ def test_columns_with_several_sizes_match_prompt_by_prompt():
     assert mismatches(rows, ["a", "b"]) == [
         "a and b differ in 1 of 2 clips, for example p1: 64x48, 16 frames, 8 fps and 128x48, 16 frames, 8 fps"
     ]
+
+
+def test_the_same_file_for_the_same_prompt_is_found():
+    rows = [row("a", "p0", "x", 1.0, digest="1"), row("b", "p0", "x", 1.0, digest="1"), row("b", "p1", "x", 1.0, digest="1")]
+    assert identical(rows, ["a", "b"]) == ["a and b show the same video for 1 prompts, for example p0"]
+    assert identical(rows[:1] + rows[2:], ["a", "b"]) == [] and identical(rows, ["a"]) == []
+    unknown = [row("a", "p0", "x", 1.0, digest=""), row("b", "p0", "x", 1.0, digest="")]
+    assert identical(unknown, ["a", "b"]) == []
