@@ -20,7 +20,7 @@ from phys_pipeline.evaluation.report.run import check_run
 from phys_pipeline.evaluation.report.summary import summarize
 from phys_pipeline.evaluation.rows import Row
 from phys_pipeline.evaluation.scores import NO_SCORES, Scores, collect, share_ends
-from phys_pipeline.evaluation.statistics import holm
+from phys_pipeline.evaluation.statistics import Pair, holm
 
 SCHEMA_VERSION = 1
 PLAUSIBILITY = "plausibility"
@@ -138,7 +138,7 @@ def _values(
 ) -> dict[str, Any]:
     """``{column: {metric: summary}}``."""
     return {
-        column.key: {key: summarize(scores[column.key].get(key, NO_SCORES), ends, seed, stratum) for key, ends in shares.items()}
+        column.key: {key: summarize(_of(scores, column.key, key), ends, seed, stratum) for key, ends in shares.items()}
         for column in columns
     }
 
@@ -157,7 +157,15 @@ def _paired(scores: Collected, columns: Sequence[Column], infos: Mapping[str, Me
     paired: dict[str, Any] = defaultdict(dict)
     ordered = sorted(columns, key=lambda column: column.role != "baseline")
     for a, b in combinations([column.key for column in ordered], 2):
-        found = {key: _difference(scores[a], scores[b], key, seed) for key in infos if key in scores[a] or key in scores[b]}
+        shown = [key for key in infos if key in scores[a] or key in scores[b]]
+        found = {key: difference_entry(_of(scores, a, key), _of(scores, b, key), seed) for key in shown}
+        beside: dict[frozenset[Pair], dict[str, Any]] = {}  # plausibility on the same clips; most metrics have the same clips
+        for key, entry in found.items():
+            pairs = frozenset(_of(scores, a, key).values.keys() & _of(scores, b, key).values.keys() if entry["n"] else ())
+            if pairs not in beside:
+                whole = difference_entry(_of(scores, a, PLAUSIBILITY).of(pairs), _of(scores, b, PLAUSIBILITY).of(pairs), seed)
+                beside[pairs] = {name: whole[name] for name in ("diff", "ci", "n", "status")}
+            entry["plausibility"] = beside[pairs]
         tested = [key for key, entry in found.items() if entry["p"] is not None]
         adjusted = dict(zip(tested, holm([found[key]["p"] for key in tested]), strict=True))
         for key, entry in found.items():
@@ -166,13 +174,8 @@ def _paired(scores: Collected, columns: Sequence[Column], infos: Mapping[str, Me
     return dict(paired)
 
 
-def _difference(first: Mapping[str, Scores], second: Mapping[str, Scores], metric: str, seed: int) -> dict[str, Any]:
-    """The difference in ``metric``, and the one in plausibility on the same clips."""
-    one, other = first.get(metric, NO_SCORES), second.get(metric, NO_SCORES)
-    entry = difference_entry(one, other, seed)
-    pairs = one.values.keys() & other.values.keys() if entry["n"] else set()
-    beside = difference_entry(first.get(PLAUSIBILITY, NO_SCORES).of(pairs), second.get(PLAUSIBILITY, NO_SCORES).of(pairs), seed)
-    return {**entry, "plausibility": {key: beside[key] for key in ("diff", "ci", "n", "status")}}
+def _of(scores: Collected, column: str, metric: str) -> Scores:
+    return scores[column].get(metric, NO_SCORES)
 
 
 def _controls(scores: Collected, columns: Sequence[Column], infos: Mapping[str, MetricInfo], seed: int) -> dict[str, Any] | None:
@@ -197,7 +200,7 @@ def _skipped(scores: Collected, columns: Iterable[Column], infos: Mapping[str, M
     entries = []
     for column in columns:
         for key in infos:
-            found = scores[column.key].get(key, NO_SCORES)
+            found = _of(scores, column.key, key)
             groups: dict[tuple[str, str], list[str]] = defaultdict(list)
             for row in found.left_out:
                 groups["left out" if row.value is not None else row.status, row.reason].append(row.sample)
