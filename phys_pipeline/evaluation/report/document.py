@@ -160,9 +160,9 @@ def _controls(report: Mapping[str, Any]) -> list[Block]:
 
 
 def _columns(report: Mapping[str, Any]) -> Table:
-    fields = ("key", "label", "role", "base", "adapter", "lora", "loss")
+    fields = [name for name in report["columns"][0] if any(column[name] for column in report["columns"])]
     rows = tuple(tuple(column[name] for name in fields) for column in report["columns"])
-    return Table("What the columns are", fields, rows)
+    return Table("What the columns are", tuple(fields), rows)
 
 
 def _skipped(report: Mapping[str, Any]) -> Table:

@@ -161,12 +161,12 @@ def paired_table(report: Mapping[str, Any], first: str, second: str) -> Table:
 
 
 def difference(entry: Mapping[str, Any], decimals: int, note: str = "", bold: bool = False) -> Entry:
-    """``diff`` with its sign and ``ci``, both with so many decimals more that two digits are left."""
+    """``diff`` with its sign and ``ci``, both with up to four decimals more if that leaves two digits."""
     if entry["diff"] is None:
         return Entry(MISSING, note=note)
     largest = max(abs(value) for value in (entry["diff"], *(entry["ci"] or ())))
-    if 0 < largest < 1:
-        decimals = max(decimals, min(decimals + 4, 1 - math.floor(math.log10(largest))))
+    needed = 1 - math.floor(math.log10(largest)) if 0 < largest < 1 else 0
+    decimals = needed if decimals < needed <= decimals + 4 else decimals
     marks = STANDIN if entry["status"] == "standin" else ""
     return Entry(f"{entry['diff']:+.{decimals}f}", interval(entry["ci"], decimals), bold, marks, note)
 
