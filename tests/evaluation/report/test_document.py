@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from evaluation_report import LABEL, hostile_report
+from evaluation_report import LABEL, hostile_report, hostile_rows
 from evaluation_rows import COLUMNS, INFOS, RUN, column_rows, plausible_values
 
 from phys_pipeline.evaluation.report.build import build_report
@@ -83,3 +84,56 @@ def test_an_allowed_mismatch_is_an_alert():
     rows = column_rows("baseline", {"flow_score": [1.0]}) + column_rows("ours", {"flow_score": [1.0]}, fps=24.0)
     blocks = document(build_report(rows, INFOS, COLUMNS, RUN, allow_mismatch=True))
     assert next(block.text for block in blocks if isinstance(block, Alert)).startswith("Not alike: baseline and ours differ")
+
+
+def by_clip(column: str, metric: str) -> dict[str, float]:
+    """Values of the rows themselves."""
+    return {r.id: r.value for r in hostile_rows() if (r.model, r.metric) == (column, metric) and r.value is not None}
+
+
+def mean_difference(first: str, second: str, metric: str) -> float:
+    one, other = by_clip(first, metric), by_clip(second, metric)
+    return float(np.mean([other[clip] - one[clip] for clip in one if clip in other]))
+
+
+def printed(cell, value: float) -> bool:
+    """Whether a cell shows a value to its last digit."""
+    text = cell.text if isinstance(cell, Entry) else cell
+    return abs(float(text) - value) <= 0.51 * 10.0 ** -len(text.partition(".")[2])
+
+
+def test_every_number_of_every_table_is_what_the_rows_give():
+    blocks, keys = document(hostile_report()), {metric.label: metric.key for metric in INFOS}
+    for row in named(blocks, f"{LABEL}‡ minus").rows:
+        key = keys[row[0].rstrip(" ↑↓")]
+        assert printed(row[1], mean_difference("baseline", "ours", key))
+        clips = by_clip("baseline", key).keys() & by_clip("ours", key).keys() & by_clip("baseline", "plausibility").keys()
+        assert row[4].text == str(len(by_clip("baseline", key).keys() & by_clip("ours", key).keys()))
+        beside = [by_clip("ours", "plausibility")[c] - by_clip("baseline", "plausibility")[c] for c in clips]
+        assert printed(row[5], float(np.mean(beside)))
+    for row, column in zip(named(blocks, "How much").rows, ("ours", "control:frozen"), strict=True):
+        for cell, key in zip(row[2:4], ("flow_score", "temporal_energy"), strict=True):
+            assert printed(cell, sum(by_clip(column, key).values()) / sum(by_clip("baseline", key).values()))
+        for cell, key in zip(row[4:6], ("dynamic_degree", "active_share"), strict=True):
+            assert printed(cell, 100 * mean_difference("baseline", column, key))
+    for row in named(blocks, "Controls against").rows:
+        assert printed(row[1], mean_difference("baseline", "control:frozen", keys[row[0]]))
+    for value in ("complex", "simple"):
+        for row in named(blocks, f"Means, stratum {value}").rows:
+            key = keys[row[0].text.rstrip(" ↑↓")]
+            inside = {r.id for r in hostile_rows() if r.labels.get("stratum") == value}
+            for cell, column in zip(row[1:3], ("baseline", "ours"), strict=True):
+                assert printed(cell, float(np.mean([v for clip, v in by_clip(column, key).items() if clip in inside])))
+
+
+def test_flow_bins_are_what_the_rows_give():
+    *bins, last = named(document(hostile_report()), "Warping error of clips that move alike").rows
+    flows = {column: by_clip(column, "flow_score") for column in ("baseline", "ours")}
+    edges = np.quantile([*flows["baseline"].values(), *flows["ours"].values()], [0, 0.25, 0.5, 0.75, 1])
+    for number, row in enumerate(bins):
+        assert row[0] == f"{edges[number]:.2f} to {edges[number + 1]:.2f}"
+        for column, mean, count in (("baseline", row[1], row[2]), ("ours", row[3], row[4])):
+            place = {clip: int(np.digitize(flow, edges[1:-1])) for clip, flow in flows[column].items()}
+            inside = [value for clip, value in by_clip(column, "warping_error").items() if place[clip] == number]
+            assert count == str(len(inside)) and (mean == "n/a" if not inside else printed(mean, float(np.mean(inside))))
+    assert last[3].text == "n/a"  # ours stands almost still: no bin has clips of both

@@ -62,3 +62,13 @@ def test_numbers_are_those_of_the_report():
             numbers = [float(n) for n in re.findall(r"-?\d+\.\d+", cell)]
             value = report["values"][column][info["key"]]
             assert numbers == pytest.approx([value["mean"], *value["ci"]], abs=0.51 * 10 ** -info["decimals"])
+
+
+def test_every_cell_of_every_table_is_printed_in_its_place():
+    blocks = [block for block in document(hostile_report()) if isinstance(block, Table)]
+    for block, table in zip(blocks, tables(latex_text(document(hostile_report()))), strict=True):
+        lines = [line for line in table.splitlines() if line.endswith(r"\\")][1:]
+        for row, line in zip(block.rows, lines, strict=True):
+            for cell, shown in zip(row, re.split(r" (?<!\\)& ", line), strict=True):
+                parts = (cell.text, cell.interval, cell.note) if isinstance(cell, Entry) else (cell,)
+                assert all(escape(part) in shown for part in parts)

@@ -50,3 +50,15 @@ def test_numbers_are_those_of_the_report():
             value = report["values"][column][info["key"]]
             assert numbers == pytest.approx([value["mean"], *value["ci"]], abs=0.51 * 10 ** -info["decimals"])
             assert ("†" in cell) is (info["key"] == "warping_error")
+
+
+def test_every_cell_of_every_table_is_printed_in_its_place():
+    blocks = document(hostile_report())
+    text = markdown_text(blocks)
+    for table in (block for block in blocks if isinstance(block, Table)):
+        assert table_text(table) in text
+        for row, line in zip(table.rows, table_text(table).splitlines()[2:], strict=True):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            for cell, shown in zip(row, cells, strict=True):
+                parts = (cell.text, cell.interval, cell.note) if isinstance(cell, Entry) else (cell,)
+                assert all(escape(part) in shown for part in parts)
