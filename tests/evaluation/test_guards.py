@@ -169,3 +169,15 @@ def test_real_clips_that_were_frozen_win_warping_error_and_draw_the_red_line(tmp
     assert not report["guards"]["control:reversed"]["red"]
     gamed = report["controls"]["gameable"]
     assert "control:frozen" in gamed["warping_error"] and "control:frozen" in gamed["temporal_flicker"]
+
+
+@pytest.mark.parametrize(("still", "red"), [(3, False), (4, True)])
+def test_clips_that_lost_their_plausibility_are_counted(still, red):
+    flow = [1.0] * 100
+    first = {"flow_score": flow, "plausibility": [0.5] * 100}
+    found = guard(first, {"flow_score": flow, "plausibility": [None] * still + [0.6] * (100 - still)})
+    assert found["lost"] == {"n": still, "of": 100} and found["red"] is red
+    assert ("4 of 100 clips have no plausibility any more" in found["line"]) is red
+    assert guard({"flow_score": flow}, {"flow_score": flow, "plausibility": [None] * 100})["lost"] == {"n": 0, "of": 0}
+    broken = {"flow_score": flow, "plausibility": [None] * 100}
+    assert not guard(first, broken, status="failed", reason="broken")["lost"]["n"]

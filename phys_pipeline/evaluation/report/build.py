@@ -12,7 +12,7 @@ from typing import Any
 
 from phys_pipeline.errors import ConfigError, DataError
 from phys_pipeline.evaluation.controls import PREFIX
-from phys_pipeline.evaluation.guards import control_verdicts, difference_entry, gameable, motion_guard
+from phys_pipeline.evaluation.guards import PLAUSIBILITY, control_verdicts, difference_entry, gameable, motion_guard
 from phys_pipeline.evaluation.metric import MetricInfo
 from phys_pipeline.evaluation.report.columns import Column, baseline_of, control_column
 from phys_pipeline.evaluation.report.mismatch import identical, mismatches
@@ -23,7 +23,6 @@ from phys_pipeline.evaluation.scores import NO_SCORES, Scores, collect, share_en
 from phys_pipeline.evaluation.statistics import Pair, holm
 
 SCHEMA_VERSION = 1
-PLAUSIBILITY = "plausibility"
 STRATA = ("stratum", "motion")  # labels by which the values are also given
 Collected = Mapping[str, Mapping[str, Scores]]
 Shares = Mapping[str, tuple[float, float] | None]  # metric -> its two values, if it has no others

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, FLOW_RATIO, RATIOS
+from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, FLOW_RATIO, LOST, RATIOS
 from phys_pipeline.evaluation.report.tables import (
     FEW,
     FEW_CLIPS,
@@ -115,14 +115,19 @@ def _notes(tables: Sequence[Table]) -> list[Block]:
 def _guards(report: Mapping[str, Any]) -> list[Block]:
     labels, metrics = _labels(report), report["metrics"]
     header: Cells = ("column", "against", *(f"{_name(metrics, key)}, ratio" for key in RATIOS),
-                     *(f"{_name(metrics, key)}, points" for key in CHANGES), "clips", "verdict")  # fmt: skip
+                     *(f"{_name(metrics, key)}, points" for key in CHANGES), "clips", "lost", "verdict")  # fmt: skip
     rows: list[Cells] = []
     for key, guard in report["guards"].items():
         checks = guard["checks"]
         cells = [_check(checks[name], "{:.2f}", 2) for name in RATIOS] + [_check(checks[name], "{:+.1f}", 1) for name in CHANGES]
         verdict = Entry("red", bold=True) if guard["red"] else "moves as much"
-        rows.append((labels[key], labels[guard["baseline"]], *cells, str(checks["flow_score"]["n"]), verdict))
-    limits = f"Red: flow ratio under {FLOW_RATIO}, dynamic degree down by more than {DYNAMIC_DROP:g} points, or flow unknown."
+        rows.append(
+            (labels[key], labels[guard["baseline"]], *cells, str(checks["flow_score"]["n"]), str(guard["lost"]["n"]), verdict)
+        )
+    limits = (
+        f"Red: flow ratio under {FLOW_RATIO}, dynamic degree down by more than {DYNAMIC_DROP:g} points, over {100 * LOST:g} % of the "
+        "clips lost (without plausibility, since nothing moves in them any more), or flow unknown."
+    )
     blocks: list[Block] = [Table("How much each column moves, paired", header, tuple(rows)), limits]
     bins = [_flow_bins(labels, second, report["guards"][second]) for _, second in compared_pairs(report)]
     return [*blocks, *filter(None, bins)]
