@@ -125,8 +125,8 @@ def _guards(report: Mapping[str, Any]) -> list[Block]:
             (labels[key], labels[guard["baseline"]], *cells, str(checks["flow_score"]["n"]), str(guard["lost"]["n"]), verdict)
         )
     limits = (
-        f"Red: flow ratio under {FLOW_RATIO}, dynamic degree down by more than {DYNAMIC_DROP:g} points, over {100 * LOST:g} % of the "
-        "clips lost (without plausibility, since nothing moves in them any more), or flow unknown."
+        f"Red: flow ratio under {FLOW_RATIO}, dynamic degree down by more than {DYNAMIC_DROP:g} points, over {100 * LOST:g} % of "
+        "the clips lost (without plausibility, since nothing moves in them any more), or flow unknown."
     )
     blocks: list[Block] = [Table("How much each column moves, paired", header, tuple(rows)), limits]
     bins = [_flow_bins(labels, second, report["guards"][second]) for _, second in compared_pairs(report)]
