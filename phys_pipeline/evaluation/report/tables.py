@@ -121,7 +121,8 @@ def paper_table(report: Mapping[str, Any], name: str) -> Table:
 def value_table(
     report: Mapping[str, Any], columns: Sequence[str] = (), metrics: Sequence[str] = (), stratum: Stratum | None = None
 ) -> Table:
-    """Any columns and metrics; by default every column but the controls, and every metric that has a value in one of them.
+    """Any columns and metrics; by default every column but the controls, and every metric that has a value in one of them,
+    plausibility first.
 
     Raises:
         ConfigError: a column, metric or stratum that the report lacks.
@@ -131,7 +132,8 @@ def value_table(
     missing = [key for key in shown if key not in labels] + [key for key in metrics if key not in report["metrics"]]
     if missing:
         raise ConfigError(f"the report has no column or metric {', '.join(missing)}")
-    rows = metrics or [key for key in report["metrics"] if any(report["values"][c][key]["n"] for c in shown)]
+    known = [key for key in report["metrics"] if any(report["values"][c][key]["n"] for c in shown)]
+    rows = metrics or sorted(known, key=lambda key: key != "plausibility")
     title = f"Means, {stratum[0]} {stratum[1]}" if stratum else "Means"
     return _value_table(report, title, [(labels[key], key, stratum) for key in shown], rows, {})
 

@@ -74,6 +74,14 @@ def test_marks_of_standins_and_few_clips(report):
     assert row[0].marks == FEW and all(cell.marks == STANDIN for cell in row[1:-1]) and row[-1] == "20"
 
 
+def test_plausibility_comes_first_or_last_but_never_twice():
+    values = {"flow_score": [1.0, 2.0], "plausibility": [0.5, 0.6]}
+    report = build_report(column_rows("baseline", values) + column_rows("ours", values), INFOS[::-1], COLUMNS, RUN)
+    assert [row[0].text for row in value_table(report).rows] == ["Plausibility ↑", "Flow score"]
+    assert [row[0].text for row in value_table(report, metrics=["flow_score"]).rows] == ["Flow score", "Plausibility ↑"]
+    assert len(value_table(report, ["ours"], ["plausibility"]).rows) == 1
+
+
 def test_t3_counts_the_clips_of_both_strata(report):
     assert {row[-1] for row in paper_table(report, "T3").rows} == {"n/a", "5-15"}
 
