@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--metrics", default="noweights", metavar="NAMES", help=f"keys and groups (all, {', '.join(GROUPS)})")
     made.add_argument("--protocol", choices=PROTOCOLS, default="fixed", help="evalcrafter repeats that code's quirks")
     made.add_argument(
-        "--controls", default="auto", metavar="KINDS", help=f"auto (all of the first column), none, or {','.join(CONTROLS)}"
+        "--controls", default="auto", metavar="KINDS", help=f"auto (all, of the baseline), none, or {','.join(CONTROLS)}"
     )
     made.add_argument("--flow", choices=("auto", "raft", "dis"), default="auto", help="optical flow; auto is RAFT where it is")
     made.add_argument("--no-standins", action="store_true", help="leave metrics out instead of computing a stand-in")
@@ -92,7 +92,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.split:
         samples = _stratified(samples, options.split)
     columns = _columns(samples, options.columns)
-    samples += control_samples([s for s in samples if s.model == columns[0].key], _controls(options.controls), options.seed)
+    base = next((column for column in columns if column.role == "baseline"), columns[0])
+    samples += control_samples([s for s in samples if s.model == base.key], _controls(options.controls), options.seed)
     settings = Settings(
         options.protocol, options.device, options.seed, options.flow, not options.no_standins, options.offline,
         options.weights_dir, _metric_options(options.option),

@@ -18,8 +18,11 @@ from phys_pipeline.evaluation.statistics import Pair, cluster_totals, paired_dif
 RED_LINE = "temporal gains are not separable from reduced motion"
 FLOW_RATIO = 0.9  # less flow than this share of the baseline's draws the red line
 DYNAMIC_DROP = 3.0  # percentage points of dynamic degree, likewise
+LOST = 0.03  # share of clips without plausibility where the baseline has one, likewise: what stands still has none
 _COVERED = 0.9  # share of the common clips whose flow must be known
 _BINS = 4
+_NEGLIGIBLE = 1e-3  # of the clips' mean absolute value: what rounding changes
+PLAUSIBILITY = "plausibility"
 RATIOS = ("flow_score", "temporal_energy")
 CHANGES = ("dynamic_degree", "active_share")
 
@@ -27,28 +30,33 @@ CHANGES = ("dynamic_degree", "active_share")
 def motion_guard(
     first: Mapping[str, Scores], second: Mapping[str, Scores], infos: Mapping[str, MetricInfo], seed: int = 0
 ) -> dict[str, Any]:
-    """How much ``second`` moves compared with ``first`` (the baseline): ``{checks, red, line, warping_by_flow}``.
+    """How much ``second`` moves compared with ``first`` (the baseline): ``{checks, lost, red, line, warping_by_flow}``.
 
     ``checks[metric]`` has ``value``, ``ci``, ``n``, ``status`` and ``reason``: the ratio of the means for ``flow_score`` and
-    ``temporal_energy``, the change in percentage points for ``dynamic_degree`` and ``active_share``. ``red`` is true when the
-    flow ratio is below 0.9, when dynamic degree drops by more than 3 points, and when nobody knows because flow was not measured
-    for nine of ten common clips.
+    ``temporal_energy``, the change in percentage points for ``dynamic_degree`` and ``active_share``. ``lost`` counts
+    the clips, ``n`` of ``of``, that have a plausibility in ``first`` and none in ``second``, because nothing moves: such clips
+    leave the mean and may raise it. ``red`` is true when the flow ratio is below 0.9, when dynamic degree drops by more than 3
+    points, when more than 3 % are lost, and when flow was not measured for nine of ten common clips, so that nobody knows.
     """
     checks = {metric: _ratio(first.get(metric, NO_SCORES), second.get(metric, NO_SCORES), seed) for metric in RATIOS}
     for metric in CHANGES:
         checks[metric] = _points(first.get(metric, NO_SCORES), second.get(metric, NO_SCORES), infos.get(metric), seed)
     flow, dynamic = checks["flow_score"], checks["dynamic_degree"]
     common = len(values_of(first) & values_of(second))
+    lost = _lost(first, second)
     reasons = []
     if flow["n"] < _COVERED * common or not common:
         why = f" ({flow['reason']})" if flow["reason"] else ""
         reasons.append(f"flow is known for {flow['n']} of {common} common clips{why}")
     elif flow["value"] is not None and flow["value"] < FLOW_RATIO:
-        reasons.append(f"the flow is {flow['value']:.2f} of the baseline's")
+        reasons.append(f"the flow is {flow['value']:.2f} of the baseline's{_ends(flow, 2)}")
     if dynamic["value"] is not None and dynamic["value"] < -DYNAMIC_DROP:
-        reasons.append(f"dynamic degree drops by {-dynamic['value']:.1f} points")
+        reasons.append(f"dynamic degree changes by {dynamic['value']:.1f} points{_ends(dynamic, 1)}")
+    if lost["n"] > LOST * lost["of"]:
+        reasons.append(f"{lost['n']} of {lost['of']} clips have no plausibility any more")
     return {
         "checks": checks,
+        "lost": lost,
         "red": bool(reasons),
         "line": f"{RED_LINE}: {'; '.join(reasons)}" if reasons else "",
         "warping_by_flow": warping_by_flow(first, second, seed),
@@ -102,19 +110,21 @@ def control_verdicts(
     infos: Mapping[str, MetricInfo],
     seed: int = 0,
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """``{metric: {control: {verdict, diff, ci, p, n, status, reason}}}`` for every metric with a direction.
+    """``{metric: {control: {verdict, diff, ci, p, n, status, reason}}}`` for every metric with a direction and values.
 
     ``diff`` is control minus clip. The verdict is "prefers" (the control scores better and the interval excludes 0), "rejects"
-    (worse, likewise), "blind" (neither), or "unknown" without a comparison.
+    (worse, likewise), "blind" (neither, or by less than a thousandth of the clips' mean), or "unknown" without a comparison.
     """
     verdicts: dict[str, dict[str, dict[str, Any]]] = {}
     for metric, info in infos.items():
-        if info.direction == "neutral" or metric not in real:
+        if info.direction == "neutral" or not real.get(metric, NO_SCORES).used:
             continue
+        values = real[metric].values.values()
+        negligible = _NEGLIGIBLE * sum(map(abs, values)) / len(values)
         verdicts[metric] = {}
         for control, scores in controls.items():
             entry = difference_entry(real[metric], scores.get(metric, NO_SCORES), seed)
-            verdicts[metric][control] = {"verdict": _verdict(entry, info), **entry}
+            verdicts[metric][control] = {"verdict": _verdict(entry, info, negligible), **entry}
     return verdicts
 
 
@@ -155,6 +165,17 @@ def _points(first: Scores, second: Scores, info: MetricInfo | None, seed: int) -
     return {"value": value, "ci": ci, "n": entry["n"], "status": entry["status"], "reason": entry["reason"]}
 
 
+def _lost(first: Mapping[str, Scores], second: Mapping[str, Scores]) -> dict[str, int]:
+    before, after = first.get(PLAUSIBILITY, NO_SCORES).values.keys(), second.get(PLAUSIBILITY, NO_SCORES)
+    lost = before & {row.pair for row in after.left_out if row.status == "skipped"}
+    return {"n": len(lost), "of": len(lost | (before & after.values.keys()))}
+
+
+def _ends(check: Mapping[str, Any], decimals: int) -> str:
+    """The interval as text: the line is drawn by the value alone, and with few clips one clip may draw it."""
+    return "" if check["ci"] is None else " [{:.{d}f}, {:.{d}f}]".format(*check["ci"], d=decimals)
+
+
 def _flow_and_error(column: Mapping[str, Scores]) -> dict[Pair, tuple[float, float]]:
     flow, error = column["flow_score"].values, column["warping_error"].values
     return {pair: (flow[pair], error[pair]) for pair in flow if pair in error}
@@ -174,11 +195,11 @@ def _matched(totals: np.ndarray) -> np.ndarray:
         return ((means[:, 1] - means[:, 0]) * weights).sum(axis=1) / weights.sum(axis=1)
 
 
-def _verdict(entry: Mapping[str, Any], info: MetricInfo) -> str:
+def _verdict(entry: Mapping[str, Any], info: MetricInfo, negligible: float) -> str:
     if entry["diff"] is None:
         return "unknown"
     better = entry["diff"] if info.direction == "up" else -entry["diff"]
     low, high = entry["ci"] or (entry["diff"], entry["diff"])
-    if better == 0 or low <= 0 <= high:
+    if abs(better) <= negligible or low <= 0 <= high:
         return "blind"
     return "prefers" if better > 0 else "rejects"

@@ -37,11 +37,10 @@ class Scores:
 
     def of(self, pairs: Collection[Pair]) -> Scores:
         """The same of these (prompt, seed) only."""
-        return (
-            self
-            if all(pair in pairs for pair in self.values)
-            else replace(self, used=tuple(r for r in self.used if r.pair in pairs))
-        )
+        used = tuple(row for row in self.used if row.pair in pairs)
+        if len(used) == len(self.used):
+            return self
+        return replace(self, used=used) if used else Scores((), self.left_out, "skipped", reason="no clip in common")
 
 
 NO_SCORES = Scores((), (), "skipped", reason="not evaluated")
@@ -81,9 +80,12 @@ def incomparable(first: Scores, second: Scores) -> str:
     return "" if first.values.keys() & second.values.keys() else "no prompt and seed in common"
 
 
-def is_share(info: MetricInfo, values: Iterable[float]) -> bool:
-    """Whether every value is one end of the metric's range, so that the mean is a share of clips."""
-    return info.low is not None and info.high is not None and all(value in (info.low, info.high) for value in values)
+def share_ends(info: MetricInfo, columns: Iterable[Scores]) -> tuple[float, float] | None:
+    """Low and high of the metric if no column has another value, so that its means are shares of clips."""
+    if info.low is None or info.high is None:
+        return None
+    found = {value for scores in columns for value in scores.values.values()}
+    return (info.low, info.high) if found <= {info.low, info.high} else None
 
 
 def values_of(scores: Mapping[str, Scores]) -> set[Pair]:

@@ -15,7 +15,7 @@ import numpy as np
 
 RESAMPLES = 10_000
 _Z_975 = 1.959964  # quantile of the normal distribution
-_CELLS = 1 << 23  # numbers of a table of draws that is held at once
+_CELLS = 1 << 23  # numbers of a table of draws that is held at once, 64 MiB
 
 Pair = tuple[str, int | None]  # prompt and seed: what two columns of a report share
 
@@ -133,17 +133,17 @@ def cluster_totals(values: Sequence[tuple[str, Sequence[float]]], resamples: int
         sums[cluster] = sums.get(cluster, 0.0) + np.asarray(numbers, dtype=np.float64)
     table = np.array([sums[cluster] for cluster in sorted(sums)])  # (clusters, K)
     if len(table) * resamples <= _CELLS:
-        return _draws(len(table), resamples, seed).astype(np.float64) @ table
+        return _draws(len(table), resamples, seed) @ table
     rng, rows = np.random.default_rng(seed), max(1, _CELLS // len(table))
     blocks = [min(rows, resamples - start) for start in range(0, resamples, rows)]
     return np.concatenate([rng.multinomial(len(table), np.full(len(table), 1 / len(table)), size=n) @ table for n in blocks])
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _draws(clusters: int, resamples: int, seed: int) -> np.ndarray:
     """How often each cluster is drawn: (resamples, clusters). A report resamples the same prompts for every metric."""
     rng = np.random.default_rng(seed)
-    return rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples).astype(np.uint32)
+    return rng.multinomial(clusters, np.full(clusters, 1 / clusters), size=resamples).astype(np.float64)
 
 
 def _shared(first: Mapping[Pair, float], second: Mapping[Pair, float]) -> list[Pair]:

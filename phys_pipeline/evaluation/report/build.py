@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,20 +12,20 @@ from typing import Any
 
 from phys_pipeline.errors import ConfigError, DataError
 from phys_pipeline.evaluation.controls import PREFIX
-from phys_pipeline.evaluation.guards import control_verdicts, difference_entry, gameable, motion_guard
+from phys_pipeline.evaluation.guards import PLAUSIBILITY, control_verdicts, difference_entry, gameable, motion_guard
 from phys_pipeline.evaluation.metric import MetricInfo
 from phys_pipeline.evaluation.report.columns import Column, baseline_of, control_column
-from phys_pipeline.evaluation.report.mismatch import mismatches
+from phys_pipeline.evaluation.report.mismatch import identical, mismatches
 from phys_pipeline.evaluation.report.run import check_run
 from phys_pipeline.evaluation.report.summary import summarize
 from phys_pipeline.evaluation.rows import Row
-from phys_pipeline.evaluation.scores import NO_SCORES, Scores, collect
-from phys_pipeline.evaluation.statistics import holm
+from phys_pipeline.evaluation.scores import NO_SCORES, Scores, collect, share_ends
+from phys_pipeline.evaluation.statistics import Pair, holm
 
 SCHEMA_VERSION = 1
-PLAUSIBILITY = "plausibility"
 STRATA = ("stratum", "motion")  # labels by which the values are also given
 Collected = Mapping[str, Mapping[str, Scores]]
+Shares = Mapping[str, tuple[float, float] | None]  # metric -> its two values, if it has no others
 
 
 def build_report(
@@ -59,6 +60,7 @@ def build_report(
         raise DataError("; ".join(different) + "; make the clips alike or allow the mismatch, and then read no temporal metric")
     described = {info.key: info for info in infos if any(info.key in found for found in scores.values())}
     seed = int(run["seed"])
+    shares = {key: share_ends(info, [found.get(key, NO_SCORES) for found in scores.values()]) for key, info in described.items()}
     guards = {}
     for column in columns:
         base = baseline_of(column, columns)
@@ -69,15 +71,16 @@ def build_report(
         "schema": SCHEMA_VERSION,
         "run": {key: value for key, value in run.items() if key != "prompts"},
         "columns": [column.to_dict() for column in columns],
-        "metrics": {key: {**asdict(info), "groups": list(info.groups)} for key, info in described.items()},
-        "values": _values(scores, columns, described, seed),
-        "strata": _strata(rows, scores, candidates, described, seed),
+        "metrics": json.loads(json.dumps({key: asdict(info) for key, info in described.items()})),
+        "values": _values(scores, columns, shares, seed),
+        "strata": _strata(rows, scores, candidates, shares, seed),
         "paired": _paired(scores, candidates, described, seed),
         "guards": guards,
         "controls": _controls(scores, columns, described, seed),
         "prompts": _prompts(rows, run.get("prompts", {})),
         "skipped": _skipped(scores, columns, described),
         "mismatches": different,
+        "identical": identical(rows, [column.key for column in candidates]),
         "clips": _clips(rows),
         "per_video": _per_video(scores, columns, described),
     }
@@ -129,28 +132,22 @@ def _check_values(column: str, scores: Mapping[str, Scores]) -> None:
         raise DataError(f"column {column} has n = 0: no metric has a value on any clip: {text}")
 
 
-def _values(scores: Collected, columns: Iterable[Column], infos: Mapping[str, MetricInfo], seed: int) -> dict[str, Any]:
+def _values(
+    scores: Collected, columns: Iterable[Column], shares: Shares, seed: int, stratum: tuple[str, str] | None = None
+) -> dict[str, Any]:
+    """``{column: {metric: summary}}``."""
     return {
-        column.key: {key: summarize(scores[column.key].get(key, NO_SCORES), info, seed) for key, info in infos.items()}
+        column.key: {key: summarize(_of(scores, column.key, key), ends, seed, stratum) for key, ends in shares.items()}
         for column in columns
     }
 
 
-def _strata(
-    rows: Sequence[Row], scores: Collected, columns: Sequence[Column], infos: Mapping[str, MetricInfo], seed: int
-) -> dict[str, Any]:
+def _strata(rows: Sequence[Row], scores: Collected, columns: Sequence[Column], shares: Shares, seed: int) -> dict[str, Any]:
     """``{label: {value: {column: {metric: summary}}}}`` of the labels that some clip has."""
     strata: dict[str, Any] = {}
     for label in STRATA:
         for value in sorted({row.labels[label] for row in rows if label in row.labels}):
-            found = {
-                column.key: {
-                    key: summarize(scores[column.key].get(key, NO_SCORES), info, seed, (label, value))
-                    for key, info in infos.items()
-                }
-                for column in columns
-            }
-            strata.setdefault(label, {})[value] = found
+            strata.setdefault(label, {})[value] = _values(scores, columns, shares, seed, (label, value))
     return strata
 
 
@@ -159,7 +156,15 @@ def _paired(scores: Collected, columns: Sequence[Column], infos: Mapping[str, Me
     paired: dict[str, Any] = defaultdict(dict)
     ordered = sorted(columns, key=lambda column: column.role != "baseline")
     for a, b in combinations([column.key for column in ordered], 2):
-        found = {key: _difference(scores[a], scores[b], key, seed) for key in infos if key in scores[a] or key in scores[b]}
+        shown = [key for key in infos if key in scores[a] or key in scores[b]]
+        found = {key: difference_entry(_of(scores, a, key), _of(scores, b, key), seed) for key in shown}
+        beside: dict[frozenset[Pair], dict[str, Any]] = {}  # plausibility on the same clips; most metrics have the same clips
+        for key, entry in found.items():
+            pairs = frozenset(_of(scores, a, key).values.keys() & _of(scores, b, key).values.keys() if entry["n"] else ())
+            if pairs not in beside:
+                whole = difference_entry(_of(scores, a, PLAUSIBILITY).of(pairs), _of(scores, b, PLAUSIBILITY).of(pairs), seed)
+                beside[pairs] = {name: whole[name] for name in ("diff", "ci", "n", "status")}
+            entry["plausibility"] = beside[pairs]
         tested = [key for key, entry in found.items() if entry["p"] is not None]
         adjusted = dict(zip(tested, holm([found[key]["p"] for key in tested]), strict=True))
         for key, entry in found.items():
@@ -168,13 +173,8 @@ def _paired(scores: Collected, columns: Sequence[Column], infos: Mapping[str, Me
     return dict(paired)
 
 
-def _difference(first: Mapping[str, Scores], second: Mapping[str, Scores], metric: str, seed: int) -> dict[str, Any]:
-    """The difference in ``metric``, and the one in plausibility on the same clips."""
-    one, other = first.get(metric, NO_SCORES), second.get(metric, NO_SCORES)
-    entry = difference_entry(one, other, seed)
-    pairs = one.values.keys() & other.values.keys() if entry["n"] else set()
-    beside = difference_entry(first.get(PLAUSIBILITY, NO_SCORES).of(pairs), second.get(PLAUSIBILITY, NO_SCORES).of(pairs), seed)
-    return {**entry, "plausibility": {key: beside[key] for key in ("diff", "ci", "n", "status")}}
+def _of(scores: Collected, column: str, metric: str) -> Scores:
+    return scores[column].get(metric, NO_SCORES)
 
 
 def _controls(scores: Collected, columns: Sequence[Column], infos: Mapping[str, MetricInfo], seed: int) -> dict[str, Any] | None:
@@ -199,7 +199,7 @@ def _skipped(scores: Collected, columns: Iterable[Column], infos: Mapping[str, M
     entries = []
     for column in columns:
         for key in infos:
-            found = scores[column.key].get(key, NO_SCORES)
+            found = _of(scores, column.key, key)
             groups: dict[tuple[str, str], list[str]] = defaultdict(list)
             for row in found.left_out:
                 groups["left out" if row.value is not None else row.status, row.reason].append(row.sample)

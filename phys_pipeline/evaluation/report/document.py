@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, FLOW_RATIO, RATIOS
+from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, FLOW_RATIO, LOST, RATIOS
 from phys_pipeline.evaluation.report.tables import (
     FEW,
     FEW_CLIPS,
@@ -34,9 +34,10 @@ class Heading:
 
 @dataclass(frozen=True)
 class Alert:
-    """A line that nobody may overlook."""
+    """A line that nobody may overlook; ``red`` if it takes a gain away, else what to be careful with."""
 
     text: str
+    red: bool = True
 
 
 Block = Heading | Alert | Table | str
@@ -48,15 +49,17 @@ _NOTES = {
 HOW_TO_READ = (
     "Values are means over clips with a 95 % interval: Wilson's for shares, else a bootstrap that draws whole prompts 10,000 "
     "times (too narrow with under about 20 prompts).",
-    "Bold: the best value lies beyond the interval of the next best. Arrows say which way is better; no arrow: neither.",
-    "Trust the paired differences first: same prompts, same seeds. p is two-sided; Holm corrects it over a comparison's metrics.",
+    "Bold: the best value lies beyond the interval of the next best; a difference has p (Holm) under 0.05. Arrows say which way "
+    "is better; no arrow: neither.",
+    "Trust the paired differences first: same prompts, same seeds. p is two-sided; Holm corrects it over a comparison's metrics. "
+    "With k prompts it is never below 2/2^k.",
     "A still clip wins many temporal metrics. Read the guards and plausibility before a gain in any of them.",
 )
 
 
 def document(report: Mapping[str, Any], tables: Sequence[str] = ()) -> list[Block]:
     """The blocks of a report; ``tables`` are layouts of the paper, before the table of everything."""
-    blocks: list[Block] = [_about(report), *alerts(report), *_mismatches(report)]
+    blocks: list[Block] = [_about(report), *alerts(report)]
     values = [*(paper_table(report, name) for name in tables), value_table(report)]
     blocks += [Heading("Values"), *values, *_notes(values), Heading("How to read"), *HOW_TO_READ]
     pairs = compared_pairs(report)
@@ -77,15 +80,17 @@ def document(report: Mapping[str, Any], tables: Sequence[str] = ()) -> list[Bloc
 
 
 def alerts(report: Mapping[str, Any]) -> list[Alert]:
-    """The red line of every column that draws it, controls apart, and the gameable metrics."""
+    """Columns that are not alike or the same, the red line of those that draw it (controls apart), and the gameable metrics."""
     labels = _labels(report)
     controls = {column["key"] for column in report["columns"] if column["role"] == "control"}
     red = {key: guard["line"] for key, guard in report["guards"].items() if guard["red"] and key not in controls}
-    found = [Alert(f"{labels[key]}: {line}.") for key, line in red.items()]
+    found = [Alert(f"Not alike: {line}.") for line in report["mismatches"]]
+    found += [Alert(f"The same file: {line}.") for line in report["identical"]]
+    found += [Alert(f"{labels[key]}: {line}.") for key, line in red.items()]
     games = (report["controls"] or {"gameable": {}})["gameable"]
     if games:
         names = ", ".join(f"{report['metrics'][key]['label']} ({', '.join(labels[c] for c in games[key])})" for key in games)
-        found.append(Alert(f"Gameable here, since they prefer a control clip to the real one: {names}."))
+        found.append(Alert(f"Gameable here, since they prefer a control clip to the real one: {names}.", red=False))
     return found
 
 
@@ -100,10 +105,6 @@ def _about(report: Mapping[str, Any]) -> str:
     )
 
 
-def _mismatches(report: Mapping[str, Any]) -> list[Alert]:
-    return [Alert(f"Not alike: {line}.") for line in report["mismatches"]]
-
-
 def _notes(tables: Sequence[Table]) -> list[Block]:
     """One line that explains the marks that the tables use."""
     cells = [cell for table in tables for row in (table.header, *table.rows) for cell in row if isinstance(cell, Entry)]
@@ -114,14 +115,19 @@ def _notes(tables: Sequence[Table]) -> list[Block]:
 def _guards(report: Mapping[str, Any]) -> list[Block]:
     labels, metrics = _labels(report), report["metrics"]
     header: Cells = ("column", "against", *(f"{_name(metrics, key)}, ratio" for key in RATIOS),
-                     *(f"{_name(metrics, key)}, points" for key in CHANGES), "clips", "verdict")  # fmt: skip
+                     *(f"{_name(metrics, key)}, points" for key in CHANGES), "clips", "lost", "verdict")  # fmt: skip
     rows: list[Cells] = []
     for key, guard in report["guards"].items():
         checks = guard["checks"]
         cells = [_check(checks[name], "{:.2f}", 2) for name in RATIOS] + [_check(checks[name], "{:+.1f}", 1) for name in CHANGES]
         verdict = Entry("red", bold=True) if guard["red"] else "moves as much"
-        rows.append((labels[key], labels[guard["baseline"]], *cells, str(checks["flow_score"]["n"]), verdict))
-    limits = f"Red: flow ratio under {FLOW_RATIO}, dynamic degree down by more than {DYNAMIC_DROP:g} points, or flow unknown."
+        rows.append(
+            (labels[key], labels[guard["baseline"]], *cells, str(checks["flow_score"]["n"]), str(guard["lost"]["n"]), verdict)
+        )
+    limits = (
+        f"Red: flow ratio under {FLOW_RATIO}, dynamic degree down by more than {DYNAMIC_DROP:g} points, over {100 * LOST:g} % of "
+        "the clips lost (without plausibility, since nothing moves in them any more), or flow unknown."
+    )
     blocks: list[Block] = [Table("How much each column moves, paired", header, tuple(rows)), limits]
     bins = [_flow_bins(labels, second, report["guards"][second]) for _, second in compared_pairs(report)]
     return [*blocks, *filter(None, bins)]
@@ -159,19 +165,25 @@ def _controls(report: Mapping[str, Any]) -> list[Block]:
 
 
 def _columns(report: Mapping[str, Any]) -> Table:
-    fields = ("key", "label", "role", "base", "adapter", "lora", "loss")
+    fields = [name for name in report["columns"][0] if any(column[name] for column in report["columns"])]
     rows = tuple(tuple(column[name] for name in fields) for column in report["columns"])
-    return Table("What the columns are", fields, rows)
+    return Table("What the columns are", tuple(fields), rows)
 
 
 def _skipped(report: Mapping[str, Any]) -> Table:
-    labels = _labels(report)
-    rows = tuple(
-        (labels[entry["column"]], _name(report["metrics"], entry["metric"]), entry["status"], str(entry["n"]), entry["reason"],
-         ", ".join(entry["clips"]))
-        for entry in report["skipped"]
-    )  # fmt: skip
-    return Table("What has no value, and why", ("column", "metric", "status", "clips", "reason", "for example"), rows)
+    """One line for each reason: `report.json` has them by column and metric."""
+    labels, metrics = _labels(report), report["metrics"]
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for entry in report["skipped"]:
+        groups.setdefault((entry["status"], entry["reason"]), []).append(entry)
+    rows = []
+    for (status, reason), entries in groups.items():
+        columns = list(dict.fromkeys(labels[entry["column"]] for entry in entries))
+        named = "all" if len(columns) == len(labels) else ", ".join(columns)
+        names = ", ".join(dict.fromkeys(_name(metrics, entry["metric"]) for entry in entries))
+        clips = next((entry["clips"][0] for entry in entries if entry["clips"]), "")
+        rows.append((reason, status, str(sum(entry["n"] for entry in entries)), names, named, clips))
+    return Table("What has no value, and why", ("reason", "status", "values", "metrics", "columns", "for example"), tuple(rows))
 
 
 def _check(check: Mapping[str, Any], form: str, decimals: int) -> Entry:

@@ -19,7 +19,9 @@ def html_text(report: Mapping[str, Any], blocks: Sequence[Block], clips: Sources
     parts = files(__package__)
     style, script = (parts.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     columns = [column["key"] for column in report["columns"] if column["role"] != "control"]
-    alerts = "".join(f"<p>{escape(block.text)}</p>" for block in blocks if isinstance(block, Alert))
+    alerts = "".join(
+        f'<p class="{"red" if block.red else "careful"}">{escape(block.text)}</p>' for block in blocks if isinstance(block, Alert)
+    )
     first = next(index for index, block in enumerate(blocks) if isinstance(block, Heading))
     body = [
         f"<header><h1>Evaluation</h1>{_blocks([b for b in blocks[:first] if not isinstance(b, Alert)])}</header>",

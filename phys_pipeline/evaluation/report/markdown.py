@@ -16,7 +16,8 @@ def markdown_text(blocks: Sequence[Block]) -> str:
         if isinstance(block, Heading):
             parts.append(f"## {escape(block.text)}")
         elif isinstance(block, Alert):
-            parts.append(f"> **\N{LARGE RED CIRCLE} {escape(block.text)}**")
+            text = escape(block.text)
+            parts.append(f"> **\N{LARGE RED CIRCLE} {text}**" if block.red else f"> \N{LARGE ORANGE CIRCLE} {text}")
         elif isinstance(block, Table):
             parts.append(f"**{escape(block.title)}**\n\n{table_text(block)}")
         else:

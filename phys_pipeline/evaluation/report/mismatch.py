@@ -1,4 +1,4 @@
-"""Columns whose clips differ in size, rate or length: most temporal metrics change with each of them."""
+"""Columns whose clips are not alike in size, rate or length, on which most temporal metrics depend, or are the same files."""
 
 from __future__ import annotations
 
@@ -37,6 +37,20 @@ def mismatches(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
         elif not shared and set(known[first].values()) != set(known[second].values()):
             text = f"{_all(known[first])}; {_all(known[second])}"
             lines.append(f"{first} and {second} share no prompt, and their clips differ: {text}")
+    return lines
+
+
+def identical(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
+    """One line for each two columns that show the same video (by its SHA-256) for the same prompt and seed."""
+    digests: dict[str, dict[Pair, str]] = {key: {} for key in columns}
+    for row in rows:
+        if row.digest and row.model in digests:
+            digests[row.model][row.pair] = row.digest
+    lines = []
+    for first, second in combinations(columns, 2):
+        same = [pair for pair, digest in digests[first].items() if digests[second].get(pair) == digest]
+        if same:
+            lines.append(f"{first} and {second} show the same video for {len(same)} prompts, for example {same[0][0]}")
     return lines
 
 

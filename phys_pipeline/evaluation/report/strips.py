@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-_WIDTH, _STEP, _EDGE, _AXIS = 240.0, 16.0, 8.0, 12.0
+_WIDTH, _STEP, _EDGE, _AXIS = 170.0, 13.0, 6.0, 12.0
 
 
 def strip(report: Mapping[str, Any], metric: str, columns: Sequence[str]) -> str:
@@ -29,7 +29,7 @@ def strip(report: Mapping[str, Any], metric: str, columns: Sequence[str]) -> str
         parts.append(f'<g class="c{index % 6}"><title>{escape(text)}</title>')
         if cell["ci"]:
             parts.append(f'<line x1="{place(cell["ci"][0])}" x2="{place(cell["ci"][1])}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<circle cx="{place(cell["mean"])}" cy="{y}" r="4.5"/></g>')
+        parts.append(f'<circle cx="{place(cell["mean"])}" cy="{y}" r="4"/></g>')
     for value, x, anchor in ((low, _EDGE, "start"), (high, _WIDTH - _EDGE, "end"))[: 1 + (high > low)]:
         text = f"{value:.{info['decimals']}f}"
         parts.append(f'<text x="{x:g}" y="{height - 3:g}" text-anchor="{anchor}">{text}</text>')

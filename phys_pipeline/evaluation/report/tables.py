@@ -11,6 +11,7 @@ from phys_pipeline.errors import ConfigError
 
 STANDIN, GUARD, FEW = "†", "‡", "*"
 FEW_CLIPS = 100
+SIGNIFICANT = 0.05
 ARROWS = {"up": "↑", "down": "↓", "neutral": ""}
 MISSING = "n/a"
 
@@ -120,7 +121,8 @@ def paper_table(report: Mapping[str, Any], name: str) -> Table:
 def value_table(
     report: Mapping[str, Any], columns: Sequence[str] = (), metrics: Sequence[str] = (), stratum: Stratum | None = None
 ) -> Table:
-    """Any columns and metrics; by default every column but the controls, and every metric that has a value in one of them.
+    """Any columns and metrics; by default every column but the controls, and every metric that has a value in one of them,
+    plausibility first.
 
     Raises:
         ConfigError: a column, metric or stratum that the report lacks.
@@ -130,41 +132,43 @@ def value_table(
     missing = [key for key in shown if key not in labels] + [key for key in metrics if key not in report["metrics"]]
     if missing:
         raise ConfigError(f"the report has no column or metric {', '.join(missing)}")
-    rows = metrics or [key for key in report["metrics"] if any(report["values"][c][key]["n"] for c in shown)]
+    known = [key for key in report["metrics"] if any(report["values"][c][key]["n"] for c in shown)]
+    rows = metrics or sorted(known, key=lambda key: key != "plausibility")
     title = f"Means, {stratum[0]} {stratum[1]}" if stratum else "Means"
     return _value_table(report, title, [(labels[key], key, stratum) for key in shown], rows, {})
 
 
 def paired_table(report: Mapping[str, Any], first: str, second: str) -> Table:
-    """Second minus first on the same prompts and seeds, with plausibility on the same clips beside every metric."""
+    """Second minus first on the same prompts and seeds; plausibility on the same clips beside every metric, if it is there."""
     labels = {column["key"]: column["label"] for column in report["columns"]}
-    rows = []
+    beside = report["metrics"].get("plausibility")
+    rows: list[Cells] = []
     for key, entry in report["paired"][first][second].items():
         if not entry["n"]:
             continue
-        info, decimals = report["metrics"][key], report["metrics"].get("plausibility", {"decimals": 3})["decimals"]
+        info = report["metrics"][key]
         rows.append(
             (
                 f"{info['label']} {ARROWS[info['direction']]}".strip(),
-                difference(entry, info["decimals"]),
+                difference(entry, info["decimals"], bold=entry["p_holm"] is not None and entry["p_holm"] < SIGNIFICANT),
                 probability(entry["p"]),
                 probability(entry["p_holm"]),
                 Entry(str(entry["n"]), marks=FEW if entry["n"] < FEW_CLIPS else ""),
-                difference(entry["plausibility"], decimals),
+                *([difference(entry["plausibility"], beside["decimals"])] if beside else []),
             )
         )
     marks = GUARD if report["guards"].get(second, {}).get("red") else ""
-    title = f"{labels[second]}{marks} minus {labels[first]}, paired by prompt and seed"
-    return Table(title, ("metric", "difference", "p", "p (Holm)", "clips", "plausibility on these clips"), tuple(rows))
+    header = ("metric", "difference", "p", "p (Holm)", "clips", *(["plausibility on these clips"] if beside else []))
+    return Table(f"{labels[second]}{marks} minus {labels[first]}, paired by prompt and seed", header, tuple(rows))
 
 
 def difference(entry: Mapping[str, Any], decimals: int, note: str = "", bold: bool = False) -> Entry:
-    """``diff`` with its sign and ``ci``, both with so many decimals more that two digits are left."""
+    """``diff`` with its sign and ``ci``, both with up to four decimals more if that leaves two digits."""
     if entry["diff"] is None:
         return Entry(MISSING, note=note)
     largest = max(abs(value) for value in (entry["diff"], *(entry["ci"] or ())))
-    if 0 < largest < 1:
-        decimals = max(decimals, min(decimals + 4, 1 - math.floor(math.log10(largest))))
+    needed = 1 - math.floor(math.log10(largest)) if 0 < largest < 1 else 0
+    decimals = needed if decimals < needed <= decimals + 4 else decimals
     marks = STANDIN if entry["status"] == "standin" else ""
     return Entry(f"{entry['diff']:+.{decimals}f}", interval(entry["ci"], decimals), bold, marks, note)
 
