@@ -33,6 +33,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "precision": ("bf16", "fp16", "fp32"),
     "vae_precision": ("bf16", "fp16", "fp32"),
     "optimizer": ("adamw", "adamw8bit"),
+    "parallel": ("ddp", "fsdp2"),
+    "base_quantization": ("none", "int8", "nf4"),
 }
 LISTS: dict[str, tuple[str, ...]] = {
     "objective": OBJECTIVES,
@@ -139,6 +141,9 @@ class TrainConfig:
     ema_decay: float | None = None  # average the trained weights over steps, such as 0.999; saved beside them in ema/
     precision: str = "bf16"  # bf16 | fp16 (CUDA only) | fp32
     gradient_checkpointing: bool = False
+    parallel: str = "ddp"  # several processes: ddp (each holds the whole model) | fsdp2 (each holds a slice of everything)
+    block_offload: bool = False  # frozen weights of the blocks wait on the CPU; needs gradient_checkpointing
+    base_quantization: str = "none"  # none | int8 (needs torchao) | nf4 (needs bitsandbytes): frozen linear layers of the blocks
     seed: int = 0
     num_processes: int | None = None  # refuse to run with another number of processes; null accepts any
 

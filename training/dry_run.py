@@ -31,7 +31,7 @@ from phys_pipeline.media import probe
 from training.checkpoint import check_resume, find_resume, finished_run, refuse_unfinished
 from training.config import TrainConfig
 from training.data import window_starts
-from training.launch import check_motion_frames
+from training.launch import check_devices
 from training.objective import share_below, spectral_config
 from training.optimizer import check_optimizer
 from training.schedule import model_shift, noise_levels, steps_of_epochs
@@ -71,7 +71,7 @@ def dry_run(config: TrainConfig) -> str:
     vae = empty_part("vae", config, family, open_points)
     transformer = empty_part("transformer", config, family, open_points)
     channels, *latent = family.latent_shape(config.frames, config.height, config.width, vae)
-    check_motion_frames(config, latent[0])
+    check_devices(config, processes)
     family.bind(transformer)
     clips, skipped, samples = count_samples(config)
     held_out = count_samples(replace(config, data=config.validation_data))[2] if config.validation_data else 0

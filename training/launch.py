@@ -10,6 +10,28 @@ from phys_pipeline.errors import ConfigError
 from training.config import TrainConfig
 
 
+def check_devices(config: TrainConfig, processes: int) -> None:
+    """Raise ConfigError where the settings about devices and memory don't go together, or need more processes."""
+    if config.parallel == "fsdp2":
+        if processes < 2:
+            raise ConfigError("parallel=fsdp2 splits the model over processes: launch with --num_processes 2 or more, or use ddp")
+        if config.precision == "fp16":
+            raise ConfigError("parallel=fsdp2 has no loss scaling for fp16: use precision=bf16 or fp32")
+        if config.optimizer == "adamw8bit":
+            raise ConfigError("parallel=fsdp2 splits the optimiser's state, which adamw8bit can't: use optimizer=adamw")
+        if config.gradient_ratio_every:
+            raise ConfigError("gradient_ratio_every needs whole parameters: set it to 0 with parallel=fsdp2")
+        if config.base_quantization != "none":
+            raise ConfigError("parallel=fsdp2 can't split a quantised base: use parallel=ddp or base_quantization=none")
+        if config.block_offload:
+            raise ConfigError("block_offload and parallel=fsdp2 move the same weights: use one of them")
+    if config.block_offload and not config.gradient_checkpointing:
+        raise ConfigError("block_offload computes each block again in the backward pass: set gradient_checkpointing=true")
+    for key, value in (("block_offload", config.block_offload), ("base_quantization", config.base_quantization != "none")):
+        if value and config.rank is None:
+            raise ConfigError(f"{key} is for frozen weights, and rank=null trains them: set rank")
+
+
 def start_accelerator(config: TrainConfig) -> Any:
     """The accelerate object, after checks that precision, device and the number of processes are what was asked for."""
     from accelerate import Accelerator, InitProcessGroupKwargs, PartialState
@@ -17,6 +39,7 @@ def start_accelerator(config: TrainConfig) -> Any:
 
     patience = timedelta(hours=6)  # encoding a large set on one rank must not trip the others' time-out
     asked = int(os.environ.get("WORLD_SIZE", "1"))
+    check_devices(config, asked)
     state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"), timeout=patience)
     if state.num_processes != asked or config.num_processes not in (None, state.num_processes):
         wanted = config.num_processes or asked
@@ -30,13 +53,3 @@ def start_accelerator(config: TrainConfig) -> Any:
                 raise ConfigError(f"{key}=fp16 doesn't train on a CPU: use bf16 or fp32")
     mixed = "no" if config.precision == "fp32" else config.precision
     return Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=patience)])
-
-
-def check_motion_frames(config: TrainConfig, latent_frames: int) -> None:
-    """Raise ConfigError when the motion loss would see fewer than three frames of latents (the first is left out)."""
-    seen = latent_frames - (latent_frames < config.frames)
-    if {"spectral", "anchored"} & set(config.active) and config.motion_space == "latent" and seen < 3:
-        raise ConfigError(
-            f"motion_space=latent leaves {seen} of {config.frames} frames, too few for motion: "
-            "use more frames, motion_space=pixel or motion_weight=0"
-        )

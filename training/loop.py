@@ -35,6 +35,7 @@ from training.checkpoint import (
     finished_run,
     load_checkpoint,
     refuse_unfinished,
+    run_states,
     save_checkpoint,
 )
 from training.config import TrainConfig
@@ -55,6 +56,7 @@ from training.objectives.coherence_weighted import CoherenceWeights
 from training.optimizer import WeightAverage, check_optimizer, make_optimizer
 from training.report import write_report
 from training.schedule import generator, learning_rate, model_shift, noise_levels, steps_of_epochs
+from training.sharding import gathered, shard, whole, without_reduction
 from training.tracking import FreezingAlarm, RunLog, check_trackers
 from training.validate import Validator, hold_out
 from training.weights import attach, save_trained
@@ -122,14 +124,14 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     accelerator.wait_for_everyone()
     trainer.run(resumed.step if resumed else 0, validator, show_bar=progress)
 
-    result, path = Path(config.output_dir), None
+    result = Path(config.output_dir)
     if accelerator.is_main_process:
         config.save(result / "config.yaml")
-        if trainer.average is not None:
-            (result / "ema").mkdir(exist_ok=True)
-            with trainer.average.in_place():
-                trainer.save(result / "ema")
-        path = trainer.save(result)
+    if trainer.average is not None:
+        with trainer.average.in_place():
+            trainer.save(result / "ema")
+    path = trainer.save(result)
+    if accelerator.is_main_process:
         extend_provenance(result / "provenance.json", trainer, time.time() - started)
         log.info("wrote %s", write_report(result))
     accelerator.wait_for_everyone()
@@ -160,7 +162,13 @@ class Trainer:
             model.enable_gradient_checkpointing()
         model.train()
         self.bare_model: nn.Module = model
-        self.model, self.optimizer = accelerator.prepare(model, make_optimizer(self.parameters, config))
+        if config.parallel == "fsdp2":
+            self.parameters = shard(model, accelerator.device)
+            self.model, self.optimizer = model, accelerator.prepare(make_optimizer(self.parameters, config))
+            self.no_sync = partial(without_reduction, model)
+        else:
+            self.model, self.optimizer = accelerator.prepare(model, make_optimizer(self.parameters, config))
+            self.no_sync = partial(accelerator.no_sync, self.model)
         self.average = None if config.ema_decay is None else WeightAverage(self.parameters, config.ema_decay)
         self.vae = vae
         self.objective = self._objective(spectral, vae)
@@ -232,8 +240,7 @@ class Trainer:
                     if done % config.log_every == 0 or done == steps:
                         records.write(done, record)
                 if config.checkpoint_every and done % config.checkpoint_every == 0 and done < steps:
-                    if main:
-                        log.info("wrote %s", self.save_checkpoint(done))
+                    self.save_checkpoint(done)
                     self.accelerator.wait_for_everyone()
                 if done == steps or (config.validate_every and done % config.validate_every == 0):
                     if validator is not None:
@@ -259,7 +266,7 @@ class Trainer:
             places = range(first, first + config.train_batch_size)
             torch.manual_seed(generator(config.seed, "layers", step, first).initial_seed())  # dropout inside layers, if any
             last = micro == config.gradient_accumulation_steps - 1
-            with nullcontext() if last else accelerator.no_sync(self.model):
+            with nullcontext() if last else self.no_sync():
                 losses, used = self.losses(step, places, sigmas[first : first + config.train_batch_size])
                 if measure and ratio is None:
                     ratio = gradient_norm_ratio(losses, self.parameters)
@@ -274,7 +281,7 @@ class Trainer:
                 "(the last checkpoint is intact: resume=true)"
             )
         accelerator.unscale_gradients(self.optimizer)
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm, foreach=True))
+        norm = float(whole(nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm, foreach=True)))
         if not math.isfinite(norm) and accelerator.scaler is None:  # the fp16 scaler skips such a step by itself
             raise ModelError(
                 f"step {step + 1}: the gradient is not finite on {', '.join(names)}; lower learning_rate or motion_weight"
@@ -340,17 +347,26 @@ class Trainer:
             return training_losses(predict, self.family.path, *tensors, self.objective.held_out)
         return training_losses(predict, self.family.path, *tensors, self.objective, replace(batch, base=base))
 
-    def save(self, folder: Path) -> Path:
-        """Write and verify what is trained, with what a reader needs to know in its provenance."""
+    def save(self, folder: Path) -> Path | None:
+        """Write and verify what is trained; the main process does and returns its path, the others hand over their slices."""
+        with gathered(self.bare_model, self.accelerator.is_main_process):
+            return self._write(folder) if self.accelerator.is_main_process else None
+
+    def _write(self, folder: Path) -> Path:
+        """What is trained, with what a reader needs to know in its provenance."""
         config = self.config
         about: dict[str, Any] = {name: getattr(config, name) for name in _RECORDED}
         about |= {"guidance": self.guidance, "shift": self.shift, "data": self.dataset.digest(), "phys_pipeline": __version__}
+        folder.mkdir(exist_ok=True)
         return save_trained(self.bare_model, folder, config, self.family, about)
 
-    def save_checkpoint(self, step: int) -> Path:
-        """Write the folder from which the run goes on after `step` steps."""
-        data, scaler = self.dataset.digest(), self.accelerator.scaler
-        return save_checkpoint(self.config, step, data, self.save, self.optimizer, scaler, self.average)
+    def save_checkpoint(self, step: int) -> None:
+        """Write the folder from which the run goes on after `step` steps: the main process does, all must call it."""
+        main = self.accelerator.is_main_process
+        states = whole(run_states(self.optimizer, self.accelerator.scaler, self.average), keep=main)
+        with gathered(self.bare_model, keep=main):
+            if main:
+                log.info("wrote %s", save_checkpoint(self.config, step, self.dataset.digest(), self._write, states))
 
 
 def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:

@@ -7,7 +7,15 @@ from tiny import tiny_transformer
 
 from phys_pipeline.adapters import inject_lora, save_adapter
 from phys_pipeline.errors import ConfigError
-from training.checkpoint import check_resume, find_resume, list_checkpoints, load_checkpoint, save_checkpoint, step_of
+from training.checkpoint import (
+    check_resume,
+    find_resume,
+    list_checkpoints,
+    load_checkpoint,
+    run_states,
+    save_checkpoint,
+    step_of,
+)
 from training.config import TrainConfig
 
 
@@ -33,7 +41,7 @@ def save(config, step, transformer, optimizer):
             file.rename(folder / file.name)
         new.rmdir()
 
-    return save_checkpoint(config, step, "digest", write, optimizer)
+    return save_checkpoint(config, step, "digest", write, run_states(optimizer))
 
 
 @pytest.fixture
@@ -89,7 +97,7 @@ def test_a_failure_while_writing_leaves_the_older_checkpoint(config):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        save_checkpoint(config, 2, "digest", interrupted, optimizer)
+        save_checkpoint(config, 2, "digest", interrupted, run_states(optimizer))
     root = list_checkpoints(config.output_dir)[0].parent
     assert [p.name for p in root.iterdir()] == ["checkpoint-1"]
 
