@@ -34,6 +34,7 @@ from training.data import window_starts
 from training.launch import check_devices
 from training.objective import share_below, spectral_config
 from training.optimizer import check_optimizer
+from training.quantization import check_quantization
 from training.schedule import model_shift, noise_levels, steps_of_epochs
 from training.sources import Clip, Skipped, find_clips, reason_table
 from training.tracking import check_trackers
@@ -66,6 +67,7 @@ def dry_run(config: TrainConfig) -> str:
     spectral_config(config)
     check_trackers(config.trackers)
     check_optimizer(config)
+    check_quantization(config)
     family = get_family(config.family)
     processes = config.num_processes or int(os.environ.get("WORLD_SIZE", "1"))
     vae = empty_part("vae", config, family, open_points)

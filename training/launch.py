@@ -27,6 +27,8 @@ def check_devices(config: TrainConfig, processes: int) -> None:
             raise ConfigError("block_offload and parallel=fsdp2 move the same weights: use one of them")
     if config.block_offload and not config.gradient_checkpointing:
         raise ConfigError("block_offload computes each block again in the backward pass: set gradient_checkpointing=true")
+    if config.block_offload and config.base_quantization != "none":
+        raise ConfigError("block_offload moves plain weights: use base_quantization=none, or no offload")
     for key, value in (("block_offload", config.block_offload), ("base_quantization", config.base_quantization != "none")):
         if value and config.rank is None:
             raise ConfigError(f"{key} is for frozen weights, and rank=null trains them: set rank")

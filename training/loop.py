@@ -53,7 +53,9 @@ from training.objective import (
     training_losses,
 )
 from training.objectives.coherence_weighted import CoherenceWeights
+from training.offload import BlockOffload
 from training.optimizer import WeightAverage, check_optimizer, make_optimizer
+from training.quantization import check_quantization, quantize_blocks
 from training.report import write_report
 from training.schedule import generator, learning_rate, model_shift, noise_levels, steps_of_epochs
 from training.sharding import gathered, shard, whole, without_reduction
@@ -80,6 +82,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     spectral = spectral_config(config)  # a wrong field or a missing package should fail before anything is loaded
     check_trackers(config.trackers)
     check_optimizer(config)
+    check_quantization(config)
     from accelerate.utils import gather_object
 
     accelerator = start_accelerator(config)
@@ -157,21 +160,35 @@ class Trainer:
         self.global_batch = config.train_batch_size * config.gradient_accumulation_steps * accelerator.num_processes
 
         model = family.load("transformer", config.model, dtype=torch.float32 if config.rank is None else self.dtype)
+        if config.base_quantization != "none":
+            quantize_blocks(model, config.base_quantization, accelerator.device)
         self.parameters = attach(model, config, family)
         if config.gradient_checkpointing:
             model.enable_gradient_checkpointing()
         model.train()
         self.bare_model: nn.Module = model
+        self._distribute(model)
+        self.average = None if config.ema_decay is None else WeightAverage(self.parameters, config.ema_decay)
+        self.vae = vae
+        self.objective = self._objective(spectral, vae)
+
+    def _distribute(self, model: nn.Module) -> None:
+        """Put the model on the device, or its share; set `parameters`, `model`, `optimizer` and `no_sync`."""
+        config, accelerator = self.config, self.accelerator
         if config.parallel == "fsdp2":
             self.parameters = shard(model, accelerator.device)
             self.model, self.optimizer = model, accelerator.prepare(make_optimizer(self.parameters, config))
             self.no_sync = partial(without_reduction, model)
-        else:
-            self.model, self.optimizer = accelerator.prepare(model, make_optimizer(self.parameters, config))
-            self.no_sync = partial(accelerator.no_sync, self.model)
-        self.average = None if config.ema_decay is None else WeightAverage(self.parameters, config.ema_decay)
-        self.vae = vae
-        self.objective = self._objective(spectral, vae)
+            return
+        if config.block_offload:
+            BlockOffload(model, accelerator.device)
+        frozen = [name for name, p in model.named_parameters() if not p.requires_grad]  # alike everywhere: read from one file
+        nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
+        placed = [not config.block_offload, True]
+        self.model, self.optimizer = accelerator.prepare(
+            model, make_optimizer(self.parameters, config), device_placement=placed
+        )
+        self.no_sync = partial(accelerator.no_sync, self.model)
 
     def _objective(self, spectral: SpectralConfig, vae: Any) -> Objective:
         config, dataset = self.config, self.dataset

@@ -58,11 +58,6 @@ class BlockOffload:
                 parameter.untyped_storage().resize_(0)
             self.resident = None
 
-    def frozen_names(self, model: nn.Module) -> list[str]:
-        """Names of the parameters that come and go, which processes must not exchange."""
-        away = {p for pairs in self.masters.values() for p, _ in pairs}
-        return [name for name, p in model.named_parameters() if p in away]
-
 
 def _master(value: Tensor, device: torch.device) -> Tensor:
     """The weights' lasting copy on the CPU, in memory that a CUDA device reads at full speed."""
