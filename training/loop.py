@@ -118,7 +118,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     trainer = Trainer(config, accelerator, family, dataset, vae, spectral)
     trainer.describe()
     validator = None
-    if accelerator.is_main_process and (held_out is not None or config.validation_prompts):
+    if held_out is not None or config.validation_prompts:
         validator = Validator(trainer, held_out)
         validator.run(None)  # nothing is trained yet: these are the base model's numbers
     if resumed is not None:
