@@ -31,11 +31,11 @@ _MEANING = (  # what the adapter is said to be trained with: another value would
     "motion_overrides", "objective", "anchored_weight", "motion_terms", "motion_sigma", "motion_crop_frames", "motion_crop_size",
     "coherence_tau", "coherence_strength", "ltd_strength", "preference_weight", "preference_form", "preference_beta",
     "preference_margin", "preference_space", "preference_corruptions", "flow_weight", "flow_sigma_max", "flow_estimator",
-    "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
+    "buckets", "base_quantization", "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
 )  # fmt: skip
 _EXACT = (  # another value is allowed, but the run is then not the one that would have been
     "train_batch_size", "gradient_accumulation_steps", "max_train_steps", "learning_rate", "lr_warmup_steps", "weight_decay",
-    "max_grad_norm", "precision", "optimizer", "ema_decay",
+    "max_grad_norm", "precision", "optimizer", "ema_decay", "parallel", "flow_smoothness",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import yaml
 
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError
+from training.spelling import LORA, flat_lora
 
 OBJECTIVES = ("spectral", "anchored", "coherence_weighted", "preference", "flow", "ltd", "none")
 MOTION_TERMS = ("translation", "rotation", "scaling", "pace", "coherence")
@@ -124,6 +125,7 @@ class TrainConfig:
     caption_dropout: float = 0.0  # share of captions replaced by the empty one
 
     # what is trained
+    # also written `lora: {rank: 16, alpha: 8, targets: REGEX}`, and `lora: null` for `rank: null`
     rank: int | None = 16  # of the LoRA adapter; null trains every weight of the transformer, kept in float32
     alpha: float | None = None  # default: rank
     lora_targets: str | None = None  # regular expression of module names; default the family's transformer blocks
@@ -274,7 +276,8 @@ class TrainConfig:
 def load_config(path: str | Path | None = None, overrides: list[str] | tuple[str, ...] = ()) -> TrainConfig:
     """Read a YAML file (or the defaults), apply `key=value` overrides in order, and check everything.
 
-    `motion_overrides.NAME=value` sets one field of the spectral configuration. Raises ConfigError with one line.
+    `motion_overrides.NAME=value` sets one field of the spectral configuration, `lora.NAME=value` one of the adapter. Raises
+    ConfigError with one line.
     """
     values: dict[str, Any] = {}
     if path is not None:
@@ -287,7 +290,8 @@ def load_config(path: str | Path | None = None, overrides: list[str] | tuple[str
             raise ConfigError(f"{file}: not valid YAML ({' '.join(str(error).split())})") from None
         if loaded is not None and not isinstance(loaded, dict):
             raise ConfigError(f"{file}: expected `key: value` lines, found {type(loaded).__name__}")
-        values.update(loaded or {})
+        values.update(flat_lora(loaded or {}))
+    line: dict[str, Any] = {}
     for text in overrides:
         key, equals, raw = text.partition("=")
         if not equals or not key:
@@ -296,7 +300,9 @@ def load_config(path: str | Path | None = None, overrides: list[str] | tuple[str
             value = yaml.safe_load(raw) if raw.strip() else raw
         except yaml.YAMLError:
             value = raw
-        _assign(values, key.strip(), value)
+        about_lora = key.strip().split(".")[0] in ("lora", *LORA.values())
+        _assign(line if about_lora else values, key.strip(), value)
+    values.update(flat_lora(line))
     known = [f.name for f in dataclasses.fields(TrainConfig)]
     for key in values:
         if key not in known:
@@ -309,11 +315,11 @@ def _assign(values: dict[str, Any], dotted: str, value: Any) -> None:
     if not rest:
         values[head] = value
         return
-    if head != "motion_overrides" or len(rest) > 1:
-        raise ConfigError(f"unknown setting {dotted!r}; only motion_overrides.NAME takes a dot")
+    if head not in ("motion_overrides", "lora") or len(rest) > 1:
+        raise ConfigError(f"unknown setting {dotted!r}; only motion_overrides.NAME and lora.NAME take a dot")
     inner = values.get(head) or {}
     if not isinstance(inner, dict):
-        raise ConfigError("motion_overrides must be a mapping of SpectralConfig fields")
+        raise ConfigError(f"{head} must be a mapping to take {dotted}")
     values[head] = {**inner, rest[0]: value}
 
 

@@ -26,7 +26,7 @@ from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import VideoFamily, get_family
 from phys_pipeline.spectral import SpectralConfig
-from training.buckets import batch_indices
+from training.buckets import batch_indices, steps_of_epochs
 from training.cache import CachedDataset, prepare_dataset
 from training.checkpoint import (
     check_resume,
@@ -53,12 +53,12 @@ from training.objective import (
     training_losses,
 )
 from training.objectives.coherence_weighted import CoherenceWeights
-from training.offload import BlockOffload
-from training.optimizer import WeightAverage, check_optimizer, make_optimizer
+from training.optimizer import WeightAverage, check_optimizer
+from training.placement import place
 from training.quantization import check_quantization, quantize_blocks
 from training.report import write_report
-from training.schedule import generator, learning_rate, model_shift, noise_levels, steps_of_epochs
-from training.sharding import gathered, shard, whole, without_reduction
+from training.schedule import generator, learning_rate, model_shift, noise_levels
+from training.sharding import gathered, whole
 from training.tracking import FreezingAlarm, RunLog, check_trackers
 from training.validate import Validator, hold_out
 from training.weights import attach, save_trained
@@ -107,7 +107,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     )
     dataset, vae = prepare(config)
     dataset, held_out = hold_out(config, dataset, prepare)
-    config = steps_of_epochs(config, len(dataset), accelerator.num_processes)
+    config = steps_of_epochs(config, dataset.bucket_of, accelerator.num_processes)
     if (done := finished_run(config, dataset.digest())) is not None:
         log.info("already trained with these settings on these clips: %s", done)
         return done if accelerator.is_main_process else None
@@ -162,33 +162,17 @@ class Trainer:
         model = family.load("transformer", config.model, dtype=torch.float32 if config.rank is None else self.dtype)
         if config.base_quantization != "none":
             quantize_blocks(model, config.base_quantization, accelerator.device)
-        self.parameters = attach(model, config, family)
+        parameters = attach(model, config, family)
         if config.gradient_checkpointing:
             model.enable_gradient_checkpointing()
         model.train()
         self.bare_model: nn.Module = model
-        self._distribute(model)
+        placed = place(model, parameters, config, accelerator)
+        self.model, self.no_sync = placed.model, placed.no_sync
+        self.parameters, self.optimizer = placed.parameters, placed.optimizer
         self.average = None if config.ema_decay is None else WeightAverage(self.parameters, config.ema_decay)
         self.vae = vae
         self.objective = self._objective(spectral, vae)
-
-    def _distribute(self, model: nn.Module) -> None:
-        """Put the model on the device, or its share; set `parameters`, `model`, `optimizer` and `no_sync`."""
-        config, accelerator = self.config, self.accelerator
-        if config.parallel == "fsdp2":
-            self.parameters = shard(model, accelerator.device)
-            self.model, self.optimizer = model, accelerator.prepare(make_optimizer(self.parameters, config))
-            self.no_sync = partial(without_reduction, model)
-            return
-        if config.block_offload:
-            BlockOffload(model, accelerator.device)
-        frozen = [name for name, p in model.named_parameters() if not p.requires_grad]  # alike everywhere: read from one file
-        nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, frozen)
-        placed = [not config.block_offload, True]
-        self.model, self.optimizer = accelerator.prepare(
-            model, make_optimizer(self.parameters, config), device_placement=placed
-        )
-        self.no_sync = partial(accelerator.no_sync, self.model)
 
     def _objective(self, spectral: SpectralConfig, vae: Any) -> Objective:
         config, dataset = self.config, self.dataset

@@ -1,7 +1,7 @@
 """Frozen weights of transformer blocks that wait on the CPU and are on the device only while their block computes.
 
-With gradient checkpointing a block runs twice, forward and again in the backward pass. Each time its weights are copied in before it
-starts and the former block's are dropped: there is never more than one block on the device. Trained parameters stay there.
+With gradient checkpointing a block runs twice, forward and again in the backward pass. Each time its weights are copied in before
+it starts and the former block's are dropped: there is never more than one block on the device. Trained parameters stay there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from training.sharding import transformer_blocks
 class BlockOffload:
     """Moves `model` to `device` but for the frozen parameters of its blocks, which from then on come and go.
 
-    The parameters stay the same objects on the device; their storage has size 0 while the block is away. Autograd holds no copy of
-    them, because a checkpointed block keeps nothing for the backward pass.
+    The parameters stay the same objects on the device; their storage has size 0 while the block is away. Autograd holds no copy
+    of them, because a checkpointed block keeps nothing for the backward pass.
     """
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:

@@ -1,7 +1,7 @@
-"""A frozen base in fewer bits: the linear layers of the transformer blocks, under a LoRA in float32 (Dettmers et al. 2023, arXiv:2305.14314).
+"""A frozen base in fewer bits under a LoRA in float32 (Dettmers et al. 2023, arXiv:2305.14314): the blocks' linear layers.
 
-`int8` keeps a weight in 8 bits with one scale for each output (torchao), `nf4` in 4-bit normal floats with one scale for each 64 weights
-(bitsandbytes). The rest of the model stays as it was, and so does an adapter's file.
+`int8` keeps a weight in 8 bits with one scale for each output (torchao), `nf4` in 4-bit normal floats with one scale for each 64
+weights (bitsandbytes). The rest of the model stays as it was, and so does an adapter's file.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def _four_bits(layer: nn.Linear, device: torch.device) -> nn.Module:
     new: Any = Linear4bit(
         layer.in_features, layer.out_features, bias, compute_dtype=layer.weight.dtype, quant_type="nf4", device="meta"
     )
-    new.weight = Params4bit(layer.weight.data, requires_grad=False, quant_type="nf4", module=new).to(device)
+    weight: Any = Params4bit(layer.weight.data, requires_grad=False, quant_type="nf4", module=new)
+    new.weight = weight.to(device)
     new.bias = layer.bias
     return new

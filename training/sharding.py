@@ -1,7 +1,7 @@
-"""Parameters split over the processes by torch's FSDP2 (Zhao et al. 2023, arXiv:2304.11277; per-parameter sharding), and whole again.
+"""Parameters split over the processes by torch's FSDP2 (Zhao et al. 2023, arXiv:2304.11277), and whole again.
 
 Every process holds a slice of every parameter, gradient and optimiser state, and collects a transformer block's parameters only
-while it computes the block. The functions that make tensors whole talk to the other processes: all must call them, in the same order.
+while it computes the block. What makes tensors whole talks to the other processes: all must call it, in the same order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def without_reduction(model: Any) -> Iterator[None]:
 
 
 def whole(value: Any, keep: bool = True) -> Any:
-    """`value` (a tensor, or dicts and lists of them) with its sharded tensors made whole on the CPU; None for each without `keep`."""
+    """`value` (a tensor, or dicts and lists of them) with its sharded tensors whole on the CPU; None for each without `keep`."""
     if isinstance(value, dict):
         return {name: whole(item, keep) for name, item in value.items()}
     if isinstance(value, list):

@@ -116,8 +116,8 @@ def sigma_quantiles(config: TrainConfig, shift: float) -> Tensor:
 class Validator:
     """Scores the model of a trainer as it is; first called before anything is trained, for the base model's numbers.
 
-    Samples and videos are shared out over the processes, which must all call `run`; the main one writes the results. Every process
-    computes equally many, the last ones perhaps twice, because the slices of a sharded model are collected in every forward pass.
+    Samples and videos are shared out over the processes, which must all call `run`; the main one writes the results. Every
+    process computes equally many, the last one perhaps twice: the slices of a sharded model are collected in every forward pass.
     """
 
     def __init__(self, trainer: Trainer, held_out: CachedDataset | None) -> None:
