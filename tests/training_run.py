@@ -1,6 +1,8 @@
 """What tests of whole training runs share: a random model, clips, a cache, and the settings of a short run."""
 
 import json
+import socket
+import time
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -56,3 +58,39 @@ def run_in_child(config, exit_at=None, environment=None):
     from training.loop import train
 
     train(config, progress=False)
+
+
+def run_all_in_child(configs, environment):
+    """Target of a child process that is one of several: the runs of `configs`, one after the other."""
+    from accelerate.state import AcceleratorState
+
+    for config in configs:
+        run_in_child(config, environment=environment)
+        AcceleratorState._reset_state(True)  # the process group stays
+
+
+def start_two(context, configs):
+    """Two child processes that do the runs of `configs` together."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    children = [
+        context.Process(target=run_all_in_child, args=(configs, {**world, "RANK": rank, "LOCAL_RANK": rank})) for rank in "01"
+    ]
+    for child in children:
+        child.start()
+    return children
+
+
+def finish(children, timeout):
+    """Wait for child processes, which must all succeed in time; none is left running."""
+    deadline = time.monotonic() + timeout
+    try:
+        for child in children:
+            child.join(max(0.0, deadline - time.monotonic()))
+        assert [child.exitcode for child in children] == [0] * len(children)
+    finally:
+        for child in children:
+            child.kill()
+            child.join()

@@ -10,7 +10,7 @@ LORA = {"rank": "rank", "alpha": "alpha", "targets": "lora_targets"}  # nested n
 
 
 def flat_lora(values: dict[str, Any]) -> dict[str, Any]:
-    """`values` with `lora` written as the fields; `lora: null` is `rank: null`. Raises ConfigError where both spellings differ."""
+    """`values` with `lora` written as the fields, `lora: null` as `rank: null`. Raises ConfigError where two spellings differ."""
     if "lora" not in values:
         return values
     rest = {key: value for key, value in values.items() if key != "lora"}
