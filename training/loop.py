@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _RECORDED = (
     "objective", "motion_weight", "motion_form", "motion_space", "motion_preset", "frames", "height", "width", "fps",
-    "max_train_steps", "seed",
+    "max_train_steps", "seed", "base_quantization",
 )  # fmt: skip
 _CALIBRATION = 32  # samples, evenly over the data set, whose mean coherence weight is 1
 

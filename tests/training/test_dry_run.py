@@ -54,6 +54,23 @@ def test_estimate_follows_its_formula():
     assert full == Memory(400, 0, 400, 1200, 3 * 34 * 200, 3 * 2 * 200 + 34 * 200)
     small = estimate_memory(TrainConfig(optimizer="adamw8bit"), transformer, 100, 7, 10)
     assert small == Memory(200, 28, 28, 14, 3 * 34 * 200, 3 * 2 * 200 + 34 * 200)
+    model, lora = tiny_transformer(num_layers=2), {"rank": 2, "precision": "bf16"}
+    everything = sum(p.numel() for p in model.parameters())
+    blocks = [*model.transformer_blocks, *model.single_transformer_blocks]
+    sizes = [sum(p.numel() for p in block.parameters()) for block in blocks]
+    linear = sum(m.weight.numel() for block in blocks for m in block.modules() if isinstance(m, torch.nn.Linear))
+    trained = sum(p.numel() for p in attach(model, TrainConfig(**lora), get_family("hunyuan_video")))
+
+    def memory(processes=1, **changes):
+        return estimate_memory(TrainConfig(**lora, **changes), model, everything, trained, 10, processes)
+
+    assert memory().weights == memory(2).weights == 2 * everything
+    assert memory(block_offload=True).weights == 2 * (everything - sum(sizes) + max(sizes))
+    assert memory(base_quantization="int8").weights == 2 * (everything - linear) + linear
+    assert memory(base_quantization="nf4").weights == 2 * (everything - linear) + round(0.5625 * linear)
+    sharded = memory(4, parallel="fsdp2")
+    assert sharded.weights == 2 * everything // 4 + 2 * 2 * max(sizes)
+    assert (sharded.adapter, sharded.gradients, sharded.optimizer) == (trained, trained, 2 * trained)
     assert small.total(True) == 270 + 8000 and small.total(False) == 270 + 20400
 
 
@@ -67,6 +84,8 @@ def test_estimate_follows_its_formula():
         (["motion_space=latent"], "error: motion_space=latent leaves 1 of 5 frames"),
         (["lora_targets=nothing"], "error: LoRA target regex 'nothing' matches no linear layer"),
         (["resume=nowhere"], "error: resume=nowhere"),
+        (["parallel=fsdp2"], "error: parallel=fsdp2 splits the model over processes"),
+        (["block_offload=true"], "error: block_offload computes each block again"),
         (["trackers=[wandb]"], "error: trackers: wandb is not installed"),
         (["optimizer=adamw8bit"], "error: optimizer=adamw8bit needs bitsandbytes"),
     ],

@@ -1,0 +1,32 @@
+import pytest
+
+from phys_pipeline.errors import ConfigError
+from training.config import TrainConfig
+from training.launch import check_devices
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parallel": "fsdp2", "precision": "fp16"}, "no loss scaling for fp16"),
+        ({"parallel": "fsdp2", "optimizer": "adamw8bit"}, "use optimizer=adamw"),
+        ({"parallel": "fsdp2", "gradient_ratio_every": 5}, "set it to 0"),
+        ({"parallel": "fsdp2", "base_quantization": "int8"}, "can't split a quantised base"),
+        ({"parallel": "fsdp2", "block_offload": True, "gradient_checkpointing": True}, "use one of them"),
+        ({"block_offload": True}, "set gradient_checkpointing=true"),
+        ({"block_offload": True, "gradient_checkpointing": True, "rank": None}, "block_offload is for frozen weights"),
+        ({"base_quantization": "nf4", "rank": None}, "base_quantization is for frozen weights"),
+        ({"block_offload": True, "gradient_checkpointing": True, "base_quantization": "int8"}, "moves plain weights"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        check_devices(TrainConfig(**changes), processes=2)
+
+
+def test_splitting_needs_several_processes_and_offload_and_quantising_do_not():
+    with pytest.raises(ConfigError, match="launch with --num_processes 2 or more"):
+        check_devices(TrainConfig(parallel="fsdp2"), processes=1)
+    check_devices(TrainConfig(parallel="fsdp2", rank=None), processes=2)
+    check_devices(TrainConfig(block_offload=True, gradient_checkpointing=True), processes=1)
+    check_devices(TrainConfig(base_quantization="nf4"), processes=4)
