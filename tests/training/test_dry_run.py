@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -7,6 +8,7 @@ from training_run import make_base
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.families import get_family
+from phys_pipeline.media import Video, write_video
 from training.config import TrainConfig
 from training.dry_run import Memory, dry_run, estimate_memory
 from training.train_lora import main
@@ -34,6 +36,17 @@ def test_counts_and_writes_nothing(base, tmp_path):
     trained = sum(p.numel() for p in attach(transformer, TrainConfig(rank=2), get_family("hunyuan_video")))
     assert f"trainable parameters: {trained:,} (LoRA of rank 2)" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_epochs_of_several_buckets_count_their_steps(base, tmp_path):
+    (tmp_path / "clips").mkdir()
+    for name, size in (("a", (16, 16)), ("b", (16, 32)), ("c", (16, 32)), ("d", (16, 32))):
+        video = torch.rand(3, 5, *size, generator=torch.Generator().manual_seed(0))
+        write_video(tmp_path / "clips" / f"{name}.mp4", Video.from_tensor(video, 8.0))
+        (tmp_path / "clips" / f"{name}.txt").write_text(name)
+    several = settings(base, tmp_path, data=str(tmp_path / "clips"), buckets=[[5, 16, 16], [5, 16, 32]], num_epochs=2)
+    assert "steps: 6 of 2 samples" in dry_run(several)  # each epoch one step of the square clip and two of the three wide ones
+    assert "steps: 4 of 2 samples" in dry_run(replace(several, buckets="off"))
 
 
 def test_a_folder_without_weights_is_enough_and_said_so(base, tmp_path):
