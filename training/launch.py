@@ -42,6 +42,12 @@ def start_accelerator(config: TrainConfig) -> Any:
     patience = timedelta(hours=6)  # encoding a large set on one rank must not trip the others' time-out
     asked = int(os.environ.get("WORLD_SIZE", "1"))
     check_devices(config, asked)
+    for name in ("FSDP", "DEEPSPEED", "MEGATRON_LM", "PARALLELISM_CONFIG"):
+        if parse_flag_from_env(f"ACCELERATE_USE_{name}"):
+            raise ConfigError(
+                f"accelerate was told to use {name}, but the trainer splits the model itself: launch with --multi_gpu and "
+                "without it, and set parallel=fsdp2"
+            )
     state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"), timeout=patience)
     if state.num_processes != asked or config.num_processes not in (None, state.num_processes):
         wanted = config.num_processes or asked

@@ -2,7 +2,7 @@ import pytest
 
 from phys_pipeline.errors import ConfigError
 from training.config import TrainConfig
-from training.launch import check_devices
+from training.launch import check_devices, start_accelerator
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,11 @@ def test_splitting_needs_several_processes_and_offload_and_quantising_do_not():
     check_devices(TrainConfig(parallel="fsdp2", rank=None), processes=2)
     check_devices(TrainConfig(block_offload=True, gradient_checkpointing=True), processes=1)
     check_devices(TrainConfig(base_quantization="nf4"), processes=4)
+
+
+@pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED"])
+def test_accelerates_own_splitting_is_refused(name, monkeypatch):
+    """On a CPU it would silently be DDP, on a GPU it would split a second time."""
+    monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
+    with pytest.raises(ConfigError, match=f"use {name}, but the trainer splits the model itself: .*set parallel=fsdp2"):
+        start_accelerator(TrainConfig())
