@@ -36,7 +36,7 @@ def check_devices(config: TrainConfig, processes: int) -> None:
 
 def start_accelerator(config: TrainConfig) -> Any:
     """The accelerate object, after checks that precision, device and the number of processes are what was asked for."""
-    from accelerate import Accelerator, InitProcessGroupKwargs, PartialState
+    from accelerate import Accelerator, AutocastKwargs, InitProcessGroupKwargs, PartialState
     from accelerate.utils import parse_flag_from_env
 
     patience = timedelta(hours=6)  # encoding a large set on one rank must not trip the others' time-out
@@ -60,4 +60,6 @@ def start_accelerator(config: TrainConfig) -> Any:
             if getattr(config, key) == "fp16":
                 raise ConfigError(f"{key}=fp16 doesn't train on a CPU: use bf16 or fp32")
     mixed = "no" if config.precision == "fp32" else config.precision
-    return Accelerator(mixed_precision=mixed, kwargs_handlers=[InitProcessGroupKwargs(timeout=patience)])
+    # autocast would keep a 16-bit copy of every float32 weight until the forward pass ends, though each is used once
+    handlers = [InitProcessGroupKwargs(timeout=patience), AutocastKwargs(cache_enabled=False)]
+    return Accelerator(mixed_precision=mixed, kwargs_handlers=handlers)

@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from phys_pipeline.errors import ConfigError
 from training.config import TrainConfig
@@ -30,6 +31,14 @@ def test_splitting_needs_several_processes_and_offload_and_quantising_do_not():
     check_devices(TrainConfig(parallel="fsdp2", rank=None), processes=2)
     check_devices(TrainConfig(block_offload=True, gradient_checkpointing=True), processes=1)
     check_devices(TrainConfig(base_quantization="nf4"), processes=4)
+
+
+@pytest.mark.usefixtures("fresh_accelerate_state")
+def test_autocast_keeps_no_copies_of_weights():
+    """With a cache, all blocks' 16-bit copies would live until the forward pass ends, split over processes or not."""
+    accelerator, layer = start_accelerator(TrainConfig(precision="bf16")), torch.nn.Linear(8, 8)
+    with accelerator.autocast():
+        assert layer(torch.ones(2, 8)).dtype == torch.bfloat16 and not torch.is_autocast_cache_enabled()
 
 
 @pytest.mark.parametrize("name", ["FSDP", "DEEPSPEED"])

@@ -1,5 +1,6 @@
 """FSDP2 on two real processes (gloo, CPU): the same numbers as DDP and as one process, and exact resuming."""
 
+import importlib.util
 import json
 import multiprocessing
 import time
@@ -40,7 +41,7 @@ def test_without_shards_nothing_moves():
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """The folders of one run on one process and of six on two."""
+    """The folders of one run on one process and of seven on two, eight with torchao."""
     root = tmp_path_factory.mktemp("runs")
     base = make_base(root / "base")
     server = multiprocessing.get_context("forkserver")
@@ -71,15 +72,19 @@ def runs(tmp_path_factory):
         settings(base, root / "bf16", **bf16),
         settings(base, root / "moved", **{**split, "resume": str(root / "fsdp2" / "checkpoint-2")}),
     ]
-    finish(start_two(server, together), 300)
+    together.append(settings(base, root / "offload", **{**split, "block_offload": True, "gradient_checkpointing": True}))
+    if importlib.util.find_spec("torchao"):
+        plain = {name: value for name, value in bf16.items() if name != "parallel"}
+        together.append(settings(base, root / "int8", base_quantization="int8", **plain))
+    finish(start_two(server, together), 400)
     train(settings(base, root / "one", **{**alone, "train_batch_size": 4}), progress=False)
     return root
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", ["ddp", "one", "moved"])
+@pytest.mark.parametrize("other", ["ddp", "one", "moved", "offload"])
 def test_same_losses_gradients_and_adapter(runs, other):
-    """As DDP, as one process with the whole batch, and a sharded run that DDP goes on with."""
+    """As DDP, as one process with the whole batch, a sharded run that DDP goes on with, and blocks that wait on the CPU."""
     ours, theirs = records(runs / "fsdp2"), records(runs / other)
     for a, b in zip(ours[-len(theirs) :], theirs, strict=True):
         for key in STEP:
@@ -117,8 +122,11 @@ def test_full_fine_tuning_is_saved_whole_and_goes_on_exactly_after_sigkill(runs)
 
 
 @pytest.mark.slow
-def test_adapter_of_a_bfloat16_base_loads_as_any_other(runs):
+@pytest.mark.parametrize("run", ["bf16", "int8"])
+def test_adapter_of_a_bfloat16_or_quantised_base_loads_as_any_other(runs, run):
+    if run == "int8":
+        pytest.importorskip("torchao")
     pipeline = get_family("hunyuan_video").load("pipeline", str(runs / "base" / "model"))
-    info = load_adapter(pipeline, runs / "bf16")
+    info = load_adapter(pipeline, runs / run)
     assert info.tensors == len(weights(runs / "one")) and info.delta > 0
     assert info.provenance["base_model"] == "model" and Path(info.path).name == ADAPTER
