@@ -32,6 +32,7 @@ from benchmarks.descent import (
     PROXIMITY,
     STRONGER,
     Case,
+    Loss,
     descend,
     deviation,
     forms,
@@ -143,8 +144,15 @@ def broken(case: Case, start: str, index: int) -> Tensor:
     return clean.clone() if start == "clean" else corrupt(clean, start, 1.0, seed=SEEDS + index)
 
 
-def pixel_rows(items: list[tuple[str, str, Case]], form: str, start: str, source: str, proximity: float = PROXIMITY) -> list[Row]:
-    """Descend on the pixels of all clips (those of one size as a batch); a row per clip."""
+def pixel_rows(
+    items: list[tuple[str, str, Case]],
+    form: str,
+    start: str,
+    source: str,
+    proximity: float = PROXIMITY,
+    losses: Callable[[Tensor], dict[str, Loss]] = forms,
+) -> list[Row]:
+    """Descend on the pixels of all clips (those of one size as a batch); a row per clip. `losses` has `form` among its names."""
     rows: list[Row] = []
     groups: dict[tuple[int, ...], list[int]] = {}
     for index, (_, _, case) in enumerate(items):
@@ -152,14 +160,14 @@ def pixel_rows(items: list[tuple[str, str, Case]], form: str, start: str, source
     for indices in groups.values():
         clean = torch.stack([items[i][2].clean for i in indices])
         begin = torch.cat([broken(items[i][2], start, i) for i in indices])
-        loss = forms(clean)[form]
+        loss = losses(clean)[form]
         # a clean clip is held with the forces that act on its jittered copy
         away = begin if start != "clean" else torch.cat([broken(items[i][2], "jitter", i) for i in indices])
         end = descend(loss, begin, norm(away - clean), norm(gradient(loss, away)), proximity=proximity)
         for place, i in enumerate(indices):
             name, motion, case = items[i]
             part = slice(place, place + 1)
-            own = forms(clean[part])[form]
+            own = losses(clean[part])[form]
             row = outcome(own, begin[part], end[part], clean[part], case)
             row |= {"source": source, "start": start, "form": form, "clip": name, "motion": motion}
             row["moved"] = float(norm(end[part] - begin[part]) / norm(away[part] - clean[part]))

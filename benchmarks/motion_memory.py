@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +37,12 @@ CLIPS = {  # what HunyuanVideo's autoencoder makes of frames x height x width
 
 
 class Allocations(TorchDispatchMode):
-    """Counts bytes of storages made inside: `live` now, `peak` at most."""
+    """Counts bytes of storages made inside, `live` now, `peak` at most; those of `present` were there before."""
 
-    def __init__(self) -> None:
+    def __init__(self, present: Iterable[torch.Tensor]) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self._seen: dict[int, int] = {}
+        self._seen = {tensor.untyped_storage()._cdata: 0 for tensor in present}
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
@@ -65,7 +66,7 @@ def factors(loss: ClipLoss, shape: tuple[int, ...]) -> tuple[float, float]:
     x0_hat = (x0 + 0.1 * torch.randn(shape, generator=generator)).requires_grad_()
     term, sigma = MotionTerm(loss, 0.7, drop_first=True), torch.full(shape[:1], 0.2)
     term(x0_hat, x0, sigma)  # tables that are made once
-    with Allocations() as count:
+    with Allocations([x0, x0_hat]) as count:
         result = term(x0_hat, x0, sigma)
         held = count.live
         result.loss.backward()

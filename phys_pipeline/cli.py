@@ -84,6 +84,11 @@ def build_parser() -> argparse.ArgumentParser:
     generate.add_argument("--baseline", action="store_true", help="also generate without the adapter, from the same noise")
     generate.add_argument("--seed", type=int, default=0, help="noise seed (default: 0)")
     generate.add_argument(
+        "--best-of", type=int, metavar="N", help="make N videos, from --seed on, and take the one with the lowest motion loss "
+        "that is not still; with --baseline the best of each side"
+    )  # fmt: skip
+    generate.add_argument("--keep-all", metavar="FOLDER", help="with --best-of: also write every video and candidates.json here")
+    generate.add_argument(
         "--steps", type=int, dest="num_inference_steps", metavar="N", help="denoising steps (default: the model's)"
     )
     generate.add_argument("--frames", type=int, dest="num_frames", metavar="N", help="frames (default: the model's)")
@@ -192,20 +197,34 @@ def run_generate(options: argparse.Namespace) -> int:
         raise ConfigError(
             "--baseline compares with an adapter: add --adapter PATH (training writes one), or leave --baseline out"
         )
+    if options.best_of is not None and options.best_of < 1:
+        raise ConfigError(f"--best-of is {options.best_of}: use at least 1")
+    if options.keep_all and options.best_of is None:
+        raise ConfigError("--keep-all keeps the videos of --best-of N: add it, or use --raw FOLDER for a single video")
     if not math.isfinite(options.weight):
         raise ConfigError(f"--weight is {options.weight}: use a number, 1 is full strength")
     check_measurable("the video", options.num_frames or LEAST_FRAMES, options.height or LEAST_SIDE, options.width or LEAST_SIDE)
     device, dtype = _device_and_dtype(options.device, options.precision)
     _say(f"loading {options.model}")
     from phys_pipeline.families import load_model
-    from phys_pipeline.pipelines.ab import generate, generate_pair
+    from phys_pipeline.media import write_video
+    from phys_pipeline.pipelines import generate, generate_best, generate_pair
+    from phys_pipeline.pipelines.best import candidate_table
 
     model = load_model(options.model, dtype)
     model.pipeline.to(device)
     names = ("num_inference_steps", "num_frames", "height", "width", "fps", "guidance_scale", "true_cfg_scale")
     settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
-    progress = StepProgress()
-    if options.adapter:
+    progress, candidates = StepProgress(), {}
+    if options.best_of is not None:
+        best = generate_best(
+            model, options.prompt, options.best_of, options.adapter, options.seed, weight=options.weight,
+            baseline=options.baseline, keep_all=options.keep_all, progress=progress, **settings,
+        )  # fmt: skip
+        videos, made = {name: result.video for name, result in best.items()}, settings
+        candidates = {"best_of": {name: result.to_dict() for name, result in best.items()}}
+        _say(candidate_table(best))
+    elif options.adapter:
         pair = generate_pair(
             model, options.prompt, options.adapter, options.seed, weight=options.weight, progress=progress, **settings
         )
@@ -217,12 +236,10 @@ def run_generate(options: argparse.Namespace) -> int:
     progress.close()
     reports = {name: score_video(video).to_dict() for name, video in videos.items()}
     if options.raw:
-        from phys_pipeline.media import write_video
-
         for name, video in videos.items():
             write_video(Path(options.raw) / f"{name}.mp4", video)
             _say(f"wrote {Path(options.raw) / f'{name}.mp4'}")
-    about = {"prompt": options.prompt, "seed": options.seed, "model": options.model, "settings": made}
+    about = {"prompt": options.prompt, "seed": options.seed, "model": options.model, "settings": made, **candidates}
     return _write_scored(options, list(videos.values()), reports, about)
 
 
@@ -289,6 +306,8 @@ def _check_output(options: argparse.Namespace, *inputs: str) -> None:
         )
     if options.scores:
         targets.append(Path(options.scores))
+    if getattr(options, "keep_all", None):
+        targets.append(Path(options.keep_all) / "candidates.json")
     if getattr(options, "raw", None):
         targets += [Path(options.raw) / f"{name}.mp4" for name in ("baseline", "physics", "generated")]
     taken = {Path(name).resolve(): f"the input {name}" for name in inputs}

@@ -108,6 +108,8 @@ def test_overlay_writes_the_video_with_its_panel(clips, tmp_path):
         (["compare", "a.mp4", "b.mp4", "-o", "result.xyz"], ".mp4"),
         (["generate", "a red square", "--baseline", "-o", "x.mp4"], "--adapter"),
         (["generate", "  ", "-o", "x.mp4"], "prompt"),
+        (["generate", "a", "--best-of", "0", "-o", "x.mp4"], "--best-of"),
+        (["generate", "a", "--keep-all", "all", "-o", "x.mp4"], "--best-of N"),
         (["generate", "a", "--frames", "2", "-o", "x.mp4"], "2 frames"),
         (["generate", "a", "--height", "-64", "-o", "x.mp4"], "pixels"),
         (["generate", "a", "--device", "meta", "-o", "x.mp4"], "--device cpu"),
@@ -193,6 +195,21 @@ def test_generate_pair_from_the_embedded_model(tiny_adapter, tmp_path, capsys):
 
     assert main([*arguments, "--weight", "0", "-o", str(output), "--raw", str(raw)]) == 0
     assert np.array_equal(frames_of(raw / "baseline.mp4"), frames_of(raw / "physics.mp4"))
+
+
+def test_generate_the_best_of_two_seeds(tiny_adapter, tmp_path, capsys):
+    arguments = ["generate", "a red square moves right", "--adapter", str(tiny_adapter), "--baseline", "--steps", "2"]
+    output, every, scores = tmp_path / "best.mp4", tmp_path / "all", tmp_path / "scores.json"
+    arguments += ["--best-of", "2", "--seed", "3", "--keep-all", str(every), "--scores", str(scores), "--raw", str(tmp_path)]
+    assert main([*arguments, "-o", str(output)]) == 0
+    shown = capsys.readouterr()
+    assert "motion loss" in shown.err and "  best" in shown.err and "physics" in shown.out and output.is_file()
+    written = json.loads(scores.read_text())["best_of"]
+    for name in ("baseline", "physics"):
+        assert [c["seed"] for c in written[name]["candidates"]] == [3, 4]
+        winner = every / f"{name}-seed-{written[name]['seed']}.mp4"
+        assert np.array_equal(frames_of(winner), frames_of(tmp_path / f"{name}.mp4"))
+    assert (every / "candidates.json").is_file()
 
 
 def test_wrong_adapters_are_one_line_and_exit_code_2(tiny_adapter, tmp_path, capsys):

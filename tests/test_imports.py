@@ -17,9 +17,9 @@ LAYERS = {
     "errors": 0, "atomic": 0,
     "spectral": 1, "noise_path": 1,
     "media": 2, "models": 2,
-    "families": 3,
+    "families": 3, "scoring": 3,
     "adapters": 4,
-    "pipelines": 5, "scoring": 5,
+    "pipelines": 5,
     "cli": 7, "__main__": 8, "__init__": 9,
 }  # fmt: skip
 

@@ -28,7 +28,8 @@ _NAME = re.compile(r"checkpoint-(\d+)")
 _FIXED = ("family", "rank", "alpha", "lora_targets")  # a checkpoint fits no other adapter
 _MEANING = (  # what the adapter is said to be trained with: another value would make its record untrue
     "model", "seed", "frames", "height", "width", "fps", "motion_weight", "motion_space", "motion_form", "motion_preset",
-    "motion_overrides", "objective", "anchored_weight", "motion_terms", "motion_sigma", "motion_crop_frames", "motion_crop_size",
+    "motion_overrides", "objective", "anchored_weight", "repaired_weight", "motion_terms", "motion_sigma", "motion_crop_frames",
+    "motion_crop_size", "repaired_sigma_max",
     "coherence_tau", "coherence_strength", "ltd_strength", "preference_weight", "preference_form", "preference_beta",
     "preference_margin", "preference_space", "preference_corruptions", "flow_weight", "flow_sigma_max", "flow_estimator",
     "buckets", "base_quantization", "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",

@@ -15,7 +15,7 @@ from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError
 from training.spelling import LORA, flat_lora
 
-OBJECTIVES = ("spectral", "anchored", "coherence_weighted", "preference", "flow", "ltd", "none")
+OBJECTIVES = ("spectral", "anchored", "repaired", "coherence_weighted", "preference", "flow", "ltd", "none")
 MOTION_TERMS = ("translation", "rotation", "scaling", "pace", "coherence")
 _REORDERINGS = ("reverse", "shuffle", "stutter")  # corruptions that need no pixels
 _CORRUPTIONS = (*_REORDERINGS, "jitter", "walk", "teleport", "rubber", "flicker", "cut")
@@ -47,12 +47,12 @@ _POSITIVE = (
     "frames", "height", "width", "fps", "samples_per_clip", "window_stride", "max_clip_seconds", "vae_batch_size", "sigma_max",
     "shift", "rank", "alpha", "max_train_steps", "train_batch_size", "gradient_accumulation_steps", "learning_rate",
     "max_grad_norm", "num_processes", "log_every", "num_epochs", "validation_quantiles", "motion_crop_frames",
-    "motion_crop_size", "coherence_tau", "preference_beta", "flow_sigma_max",
+    "motion_crop_size", "coherence_tau", "preference_beta", "flow_sigma_max", "repaired_sigma_max",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "motion_weight", "guidance", "lr_warmup_steps", "weight_decay", "seed", "checkpoint_every", "checkpoint_limit",
     "gradient_ratio_every", "validate_every", "anchored_weight", "coherence_strength", "preference_weight", "preference_margin",
-    "flow_weight", "flow_smoothness", "ltd_strength",
+    "repaired_weight", "flow_weight", "flow_smoothness", "ltd_strength",
 )  # fmt: skip
 
 
@@ -90,9 +90,11 @@ class TrainConfig:
     # what is minimised beside the denoising loss: names that combine, see docs/training_objectives.md
     objective: list[str] = field(default_factory=lambda: ["spectral"])  # of OBJECTIVES; [none] is the denoising loss alone
 
-    # motion loss on the predicted clean clip: spectral, anchored
+    # motion loss on the predicted clean clip: spectral, anchored, repaired
     motion_weight: float = 0.1  # 0 leaves it out
     anchored_weight: float | None = None  # default: motion_weight
+    repaired_weight: float | None = None  # default: motion_weight
+    repaired_sigma_max: float = 0.4  # the repaired loss fades out smoothly towards this noise level
     motion_space: str = "pixel"  # pixel (through the frozen VAE decoder, with gradients) | latent
     motion_form: str = "excess"  # absolute | excess (beyond the clean clip's own loss); anchored: `anchored` for `spectral`
     motion_preset: str = "calibrated"  # calibrated | paper
@@ -187,7 +189,7 @@ class TrainConfig:
                 raise ConfigError(f"{key}={value} must not be negative")
         if not 0.0 <= self.caption_dropout < 1.0:
             raise ConfigError(f"caption_dropout={self.caption_dropout} must lie in [0, 1)")
-        for key in ("sigma_max", "flow_sigma_max"):
+        for key in ("sigma_max", "flow_sigma_max", "repaired_sigma_max"):
             if getattr(self, key) > 1.0:
                 raise ConfigError(f"{key}={getattr(self, key)} must lie in (0, 1]")
         for key in ("coherence_strength", "ltd_strength"):
@@ -237,6 +239,7 @@ class TrainConfig:
         return {
             "spectral": self.motion_weight,
             "anchored": self.motion_weight if self.anchored_weight is None else self.anchored_weight,
+            "repaired": self.motion_weight if self.repaired_weight is None else self.repaired_weight,
             "coherence_weighted": self.coherence_strength,
             "preference": self.preference_weight,
             "flow": self.flow_weight,
@@ -260,7 +263,7 @@ class TrainConfig:
     def needs_vae(self) -> bool:
         """Whether a training step decodes or encodes."""
         active = set(self.active)
-        in_pixels = self.motion_space == "pixel" and bool(active & {"spectral", "anchored", "coherence_weighted"})
+        in_pixels = self.motion_space == "pixel" and bool(active & {"spectral", "anchored", "repaired", "coherence_weighted"})
         return in_pixels or "flow" in active or ("preference" in active and self.preference_space == "pixel")
 
     def to_dict(self) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
     total = mean of (product of weight maps) * squared error  +  sum over terms of weight * term
 
-`ltd` and `coherence_weighted` are weight maps; `spectral`, `anchored` and `flow` are terms on the predicted clean clip x0-hat;
-`preference` is a term on the prediction errors of a clip and of its corrupted copy.
+`ltd` and `coherence_weighted` are weight maps; `spectral`, `anchored`, `repaired` and `flow` are terms on the predicted clean
+clip x0-hat; `preference` is a term on the prediction errors of a clip and of its corrupted copy.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from training.objectives.crop import Crop
 from training.objectives.flow import FlowConsistency, flow_estimator
 from training.objectives.ltd import DifferenceWeights
 from training.objectives.preference import Preference
+from training.objectives.repaired import Repaired
 from training.objectives.spectral import Spectral
 from training.objectives.term import MotionTerm, TermResult, motion_energy
 
 _STILL = 1e-6  # motion energy over mean square under which a clip is still and has no energy ratio
+MOTION_NAMES = ("spectral", "anchored", "repaired")  # the first of these in use is the log's `motion`
 Predict = Callable[[Tensor, Tensor], Tensor]  # x_t (B, C, T, H, W), sigma (B,) -> prediction (B, C, T, H, W)
 
 
@@ -72,8 +74,9 @@ class Objective:
 
     @property
     def held_out(self) -> Objective:
-        """What can be said of clips outside the data set: the terms, on whole clips; no weight map, no preference, no `batch`."""
-        return Objective({name: (w, term.whole()) for name, (w, term) in self.terms.items()}, sigma_max=self.sigma_max)
+        """What can be said of clips outside the data set: the terms, on whole clips, and motion energy at every noise level; no
+        weight map, no preference, no `batch`."""
+        return Objective({name: (w, term.whole()) for name, (w, term) in self.terms.items()}, sigma_max=math.inf)
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,8 @@ class StepLosses:
 
     @property
     def motion(self) -> TermResult | None:
-        """The spectral term, else the anchored one."""
-        return self.terms.get("spectral", self.terms.get("anchored"))
+        """The spectral term, else the anchored, else the repaired one."""
+        return next((self.terms[name] for name in MOTION_NAMES if name in self.terms), None)
 
 
 def training_losses(
@@ -128,7 +131,7 @@ def training_losses(
     terms: dict[str, TermResult] = {}
     added: list[Tensor] = []
     for name, (weight, term) in objective.terms.items():
-        terms[name] = term(x0_hat, x0, sigma, batch.seeds if batch else None)
+        terms[name] = term(x0_hat, x0, sigma, *((batch.seeds, batch.samples) if batch else ()))
         added.append(weight * terms[name].loss)
     if objective.preference is not None:
         if batch is None or batch.base is None:
@@ -175,17 +178,20 @@ def step_numbers(losses: StepLosses, names: tuple[str, ...]) -> Tensor:
 
 
 def step_record(sums: Tensor, names: tuple[str, ...], batch: int) -> dict[str, float | None]:
-    """What the log says of the terms; `motion` is the spectral one, or the anchored one where there is no other."""
+    """What the log says of the terms; `motion` is the first of MOTION_NAMES that is used."""
     carried = {name: float(sums[5 + 3 * place]) for place, name in enumerate(names)}
     means = {name: float(sums[4 + 3 * place]) / carried[name] if carried[name] else None for place, name in enumerate(names)}
-    motion = next((name for name in ("spectral", "anchored") if name in names), None)
+    motion = next((name for name in MOTION_NAMES if name in names), None)
     record: dict[str, float | None] = {
         "motion": means[motion] if motion else None,
         "motion_share": carried[motion] / batch if motion else 0.0,
         "motion_skipped": sum(float(sums[6 + 3 * place]) for place in range(len(names))),
         "motion_energy_ratio": float(sums[2]) / float(sums[3]) if sums[3] else None,
     }
-    return record | {name: mean for name, mean in means.items() if name != motion}
+    for name in names:
+        if name != motion:
+            record |= {name: means[name], f"{name}_share": carried[name] / batch}
+    return record
 
 
 def check_scored_frames(config: TrainConfig, frames: int, latent_frames: int) -> None:
@@ -193,7 +199,7 @@ def check_scored_frames(config: TrainConfig, frames: int, latent_frames: int) ->
     scored = latent_frames - (latent_frames < frames)
     if scored >= 3:
         return
-    for name in ("spectral", "anchored", "coherence_weighted"):
+    for name in ("spectral", "anchored", "repaired", "coherence_weighted"):
         if name in config.active and config.motion_space == "latent":
             raise ConfigError(
                 f"motion_space=latent leaves {scored} of {frames} frames, too few for motion: "
@@ -232,6 +238,9 @@ def build_objective(
     if "anchored" in active:
         error = Anchored(AnchoredMotionLoss(spectral))
         terms["anchored"] = config.weights["anchored"], MotionTerm(error, config.sigma_max, every_step=every_step, **seen)
+    if "repaired" in active:
+        repaired = Repaired(spectral, white_noise=not pixels)
+        terms["repaired"] = config.weights["repaired"], MotionTerm(repaired, config.repaired_sigma_max, **seen)
     if "flow" in active:
         _, estimator = flow_estimator(config.flow_estimator, device)
         flow = FlowConsistency(estimator, config.flow_smoothness)

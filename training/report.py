@@ -110,14 +110,16 @@ def _held_out_text(config: TrainConfig, step: int) -> str:
     return (
         f"Losses of the base model and of step {step} on the same clips, noise levels and noise. Windows of a clip are averaged "
         "first; the interval is a 95 % t interval of the mean difference over clips, from one training run (seed "
-        f"{config.seed}): it says nothing about other seeds. Negative differences are improvements. The motion loss is the "
-        f"{config.motion_form} form in {config.motion_space} space, unweighted."
+        f"{config.seed}): it says nothing about other seeds. Negative differences of losses are improvements. The motion loss is "
+        f"the {config.motion_form} form in {config.motion_space} space, unweighted. Motion energy that falls far below the base "
+        "model's means that predictions freeze."
     )
 
 
 def _held_out(base: list[dict[str, Any]], trained: list[dict[str, Any]]) -> list[Block]:
     tables: list[Block] = []
-    for key, name in (("denoising", "denoising loss"), ("motion", "motion loss")):
+    names = {"denoising": "denoising loss", "motion": "motion loss", "motion_energy": "motion energy of x0-hat / clip"}
+    for key, name in names.items():
         before, after = _by_clip(base, key), _by_clip(trained, key)
         levels = sorted({sigma for _, sigma in before} & {sigma for _, sigma in after})
         if not levels:
@@ -132,7 +134,7 @@ def _by_clip(losses: list[dict[str, Any]], key: str) -> dict[tuple[str, float], 
     """Mean over a clip's windows: {(clip, sigma): loss}."""
     grouped: dict[tuple[str, float], list[float]] = {}
     for loss in losses:
-        if loss[key] is not None:
+        if loss.get(key) is not None:  # motion_energy is missing from older runs
             grouped.setdefault((loss["clip"], loss["sigma"]), []).append(loss[key])
     return {place: statistics.fmean(values) for place, values in grouped.items()}
 

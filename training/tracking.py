@@ -138,10 +138,22 @@ class RunLog:
             tracker.close()
 
 
+def warn_if_freezing(step: int, kept: float) -> bool:
+    """Warn when x0-hat of held-out clips has under 0.8 of the motion energy that the base model's has on the same noise."""
+    if kept >= _ALARM_RATIO:
+        return False
+    log.warning(
+        "step %d: predictions of held-out clips have %.2f of the motion energy that the base model's have: lower motion_weight",
+        step, kept,
+    )  # fmt: skip
+    return True
+
+
 class FreezingAlarm:
     """Warns once when the motion energy of x0-hat, relative to the clips', falls under 0.8 of what it was at the start.
 
-    Not under 0.8 of the clips': x0-hat is blurred by noise, and so moves less, from the first step on.
+    Not under 0.8 of the clips': x0-hat is blurred by noise, and so moves less, from the first step on. It needs no held-out clip
+    and is the coarser of the two alarms: its steps have different noise levels (see `warn_if_freezing`).
     """
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ from phys_pipeline.scoring import score_video
 from training.cache import CachedDataset
 from training.config import TrainConfig
 from training.schedule import generator
-from training.tracking import RunLog
+from training.tracking import RunLog, warn_if_freezing
 
 if TYPE_CHECKING:
     from training.loop import Trainer
@@ -44,13 +44,17 @@ RESULTS_FILE = "results.json"
 
 @dataclass(frozen=True)
 class HeldOutLoss:
-    """Losses of one held-out sample at one noise level; `motion` is None where the level carries no motion loss."""
+    """Losses of one held-out sample at one noise level; `motion` is None where the level carries no motion loss.
+
+    `motion_energy` is that of x0-hat over the clip's, None for a still clip.
+    """
 
     sample: str
     clip: str
     sigma: float
     denoising: float
     motion: float | None
+    motion_energy: float | None
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,22 @@ def sigma_quantiles(config: TrainConfig, shift: float) -> Tensor:
     return shift_sigma(u, shift)
 
 
+def motion_kept(now: list[HeldOutLoss], base: list[HeldOutLoss], sigma_max: float) -> float | None:
+    """Geometric mean, over clips and low noise levels, of x0-hat's motion energy over that of the base model's x0-hat on the same
+    noise; None without a moving clip.
+
+    Low is below `sigma_max`, or the lowest level. Noise blurs the base model's x0-hat too, so 1 is no change, exactly.
+    """
+    levels = {x.sigma for x in base}
+    low = {sigma for sigma in levels if sigma < sigma_max} or {min(levels)}
+    ratios = [
+        max(a.motion_energy, 1e-12) / max(b.motion_energy, 1e-12)
+        for a, b in zip(now, base, strict=True)
+        if a.sigma in low and a.motion_energy is not None and b.motion_energy is not None
+    ]
+    return statistics.geometric_mean(ratios) if ratios else None
+
+
 class Validator:
     """Scores the model of a trainer as it is; first called before anything is trained, for the base model's numbers.
 
@@ -124,6 +144,7 @@ class Validator:
         self.trainer, self.held_out, self.config = trainer, held_out, trainer.config
         self.folder = Path(self.config.output_dir) / "validation"
         self.sigmas = sigma_quantiles(self.config, trainer.shift)
+        self.base: list[HeldOutLoss] = []
         self.prompts: dict[str, dict[str, Tensor]] = {}
         self.sampler = self._sampler() if self.config.validation_prompts else None
 
@@ -151,6 +172,11 @@ class Validator:
         values: dict[str, float] = {}
         if losses:
             values["validation/denoising"] = statistics.fmean(x.denoising for x in losses)
+        if step is None:
+            self.base = losses
+        elif losses and (kept := motion_kept(losses, self.base, self.config.sigma_max)) is not None:
+            values["validation/motion_energy_kept"] = kept
+            warn_if_freezing(step, kept)
         if motion := [x.motion for x in losses if x.motion is not None]:
             values["validation/motion"] = statistics.fmean(motion)
         if scored := [x.scores["composite"] for x in videos if x.scores]:
@@ -189,7 +215,8 @@ class Validator:
             noise = torch.randn(x0.shape, generator=generator(self.config.seed, "validation", sample.name, place))
             losses = self.trainer.losses_of(x0, noise, sigma[None], conditioning, self.trainer.bare_model)
             motion = None if losses.motion is None or not len(losses.motion.values) else float(losses.motion.values[0])
-            results.append(HeldOutLoss(sample.name, clip, float(sigma), float(losses.denoising), motion))
+            energy = float(losses.energy_ratio[0]) if len(losses.energy_ratio) else None
+            results.append(HeldOutLoss(sample.name, clip, float(sigma), float(losses.denoising), motion, energy))
         return results
 
     def _sampler(self) -> LoadedModel:

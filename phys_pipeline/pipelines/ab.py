@@ -89,7 +89,7 @@ def generate_pair(
     model = as_loaded(pipe)
     settings = _settings(model, generation)
     noise = _noise(model, seed, settings)
-    with _quiet_evaluation(model.pipeline), _available(model, adapter) as name:
+    with _quiet_evaluation(model.pipeline), available_adapter(model, adapter) as name:
         transformer = model.pipeline.transformer
         conditioning = _encode(model, prompt, settings, progress)
         with adapter_at(transformer, None):
@@ -178,7 +178,7 @@ def _sample(
 
 
 @contextmanager
-def _available(model: LoadedModel, adapter: str | Path | None) -> Iterator[str | None]:
+def available_adapter(model: LoadedModel, adapter: str | Path | None) -> Iterator[str | None]:
     """The name of a loaded adapter, loading a file for the time being if need be."""
     transformer = model.pipeline.transformer
     if adapter is None or str(adapter) in adapter_names(transformer):

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from .blocks import block_power, faded_blocks, half_plane, sum_over_blocks
 from .config import SpectralConfig
-from .lattice import constant, cut, hann, patch_starts
 from .translation import correlation_velocity
 
 _PRIOR = 0.1  # say of the block's displacement in the phase rate of a frequency, as a share of the mean cross-spectrum
@@ -78,66 +78,48 @@ class AnchoredMotionLoss(nn.Module):
         """Fit the motion of every block of a float32 or float64 reference; for many errors against one reference."""
         # reference: (B, C, T, H, W)
         mean = reference.mean(dim=2, keepdim=True)
-        moving, contrast = reference - mean, mean - mean.mean(dim=(3, 4), keepdim=True)
-        energy = moving.square().sum(dim=(1, 2, 3, 4)) + _STILL * reference.shape[2] * contrast.square().sum(dim=(1, 2, 3, 4))
-        blocks = self._blocks(moving)
-        batch, count, _, frames, height, width = blocks.shape
-        omega_y, omega_x, twice = half_plane(height, width, reference.device, reference.dtype)
-        spectrum = torch.fft.rfft2(blocks.flatten(0, 1))  # (N, C, t, Ky, Kx)
-        cross = (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).sum(dim=(1, 2))  # (N, Ky, Kx)
-        whitening = (omega_y[:, None] ** 2 + omega_x**2) * twice
-        shift = correlation_velocity(cross * whitening, (height, width), (omega_y, omega_x))  # (N, 2)
-        plane = -(shift[:, 0, None, None] * omega_x + shift[:, 1, None, None] * omega_y[:, None])
-        prior = _PRIOR * cross.abs().mean(dim=(1, 2), keepdim=True)
-        turn = torch.angle(cross + prior * torch.exp(1j * plane)) * frames / (2 * math.pi)  # temporal bins per frame
-        bins = torch.fft.fftfreq(frames, 1 / frames, device=turn.device, dtype=turn.dtype)
-        distance = torch.remainder(bins[:, None, None] - turn[:, None] + frames / 2, frames) - frames / 2
-        band = torch.exp(-0.5 * (distance / self.config.band_sigma) ** 2)  # (N, t, Ky, Kx)
-        weight = (1 - (1 - self.manifold_weight) * band) * twice
-        return Anchor(weight.unflatten(0, (batch, count)), torch.where(energy > 0, energy, torch.ones_like(energy)))
+        weights = []
+        for place, fade in faded_blocks(reference.shape, self.config, reference.device, reference.dtype):
+            block = (reference[place] - mean[:, :, :, place[3], place[4]]) * fade
+            weights.append(1 - (1 - self.manifold_weight) * motion_band(block, self.config.band_sigma))
+        twice = half_plane(*block.shape[3:], reference.device, reference.dtype)[2]
+        return Anchor(torch.stack(weights, dim=1) * twice, clip_energy(reference))
 
     def measure(self, error: Tensor, anchor: Anchor) -> Tensor:
         """Loss (B,) of an error (B, C, T, H, W) against the reference of ``anchor``."""
         # error: (B, C, T, H, W)
-        spectrum = torch.fft.rfftn(self._blocks(error), dim=(-3, -2, -1), norm="ortho")
-        energy = torch.view_as_real(spectrum).square().sum(dim=(2, -1))  # (B, P, t, Ky, Kx)
-        return (energy * anchor.weight).sum(dim=(1, 2, 3, 4)) / anchor.energy
+        blocks = list(faded_blocks(error.shape, self.config, error.device, error.dtype))
 
-    def _blocks(self, video: Tensor) -> Tensor:
-        """Faded blocks (B, P, C, t, h, w) of a video (B, C, T, H, W)."""
-        # video: (B, C, T, H, W)
-        config = self.config
-        patches = config.patches if min(video.shape[3:]) >= config.minimum_patch_side else 1
-        blocks, starts = cut(video, config.window, config.stride, patches)  # (B, windows, patches^2, C, t, h, w)
-        begins = (starts, patch_starts(video.shape[3], patches)[1], patch_starts(video.shape[4], patches)[1])
-        time, rows, columns = (
-            fades(length, size, tuple(begin), video.device, video.dtype)
-            for length, size, begin in zip(video.shape[2:], blocks.shape[-3:], begins, strict=True)
-        )
-        space = (rows[:, None, :, None] * columns[None, :, None, :]).flatten(0, 1)  # (patches^2, h, w)
-        return (blocks * time[:, None, None, :, None, None] * space[:, None, None]).flatten(1, 2)
+        def of_block(index: int, part: Tensor) -> Tensor:  # (B, C, t, h, w)
+            return (block_power(part * blocks[index][1]) * anchor.weight[:, index]).sum(dim=(1, 2, 3))
+
+        places = [place for place, _ in blocks]
+        return sum_over_blocks(error, places, of_block) / anchor.energy
 
 
-@constant
-def fades(length: int, size: int, starts: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Weights (blocks, size) of blocks that cover ``length`` samples; their squares sum to one at every sample, ends too."""
-    profiles = hann(size, torch.device("cpu"), torch.float64).repeat(len(starts), 1)
-    profiles[0, : size // 2] = 1.0
-    profiles[-1, size // 2 :] = 1.0
-    total = torch.zeros(length, dtype=torch.float64)
-    for start, profile in zip(starts, profiles, strict=True):
-        total[start : start + size] += profile
-    rows = [(profile / total[start : start + size]).sqrt() for start, profile in zip(starts, profiles, strict=True)]
-    return torch.stack(rows).to(dtype).to(device)
+@torch.no_grad()
+def clip_energy(reference: Tensor) -> Tensor:
+    """Energy (B,) of a clip's moving part and a tenth of its still part's; 1 for a clip without either."""
+    # reference: (B, C, T, H, W)
+    mean = reference.mean(dim=2)
+    contrast = (mean - mean.mean(dim=(2, 3), keepdim=True)).square()
+    energy = reference.shape[2] * (reference.var(dim=2, correction=0) + _STILL * contrast).sum(dim=(1, 2, 3))
+    return torch.where(energy > 0, energy, torch.ones_like(energy))
 
 
-@constant
-def half_plane(height: int, width: int, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """omega_y (h,), omega_x (w // 2 + 1,) of a real picture's half spectrum, and the bins that a column stands for (1 or 2)."""
-    omega_y = 2 * math.pi * torch.fft.fftfreq(height, dtype=torch.float64)
-    omega_x = 2 * math.pi * torch.fft.rfftfreq(width, dtype=torch.float64)
-    twice = torch.full_like(omega_x, 2.0)
-    twice[0] = 1.0
-    if width % 2 == 0:
-        twice[-1] = 1.0
-    return omega_y.to(dtype).to(device), omega_x.to(dtype).to(device), twice.to(dtype).to(device)
+@torch.no_grad()
+def motion_band(block: Tensor, sigma: float) -> Tensor:
+    """b (B, t, h, w // 2 + 1): 1 on the manifold of a block's own motion, falling off over ``sigma`` temporal bins."""
+    # block: (B, C, t, h, w)
+    frames, height, width = block.shape[2:]
+    omega_y, omega_x, twice = half_plane(height, width, block.device, block.dtype)
+    spectrum = torch.fft.rfft2(block)  # (B, C, t, Ky, Kx)
+    cross = (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).sum(dim=(1, 2))  # (B, Ky, Kx)
+    whitening = (omega_y[:, None] ** 2 + omega_x**2) * twice
+    shift = correlation_velocity(cross * whitening, (height, width), (omega_y, omega_x))  # (B, 2)
+    plane = -(shift[:, 0, None, None] * omega_x + shift[:, 1, None, None] * omega_y[:, None])
+    prior = _PRIOR * cross.abs().mean(dim=(1, 2), keepdim=True)
+    turn = torch.angle(cross + prior * torch.exp(1j * plane)) * frames / (2 * math.pi)  # temporal bins per frame
+    bins = torch.fft.fftfreq(frames, 1 / frames, device=turn.device, dtype=turn.dtype)
+    distance = torch.remainder(bins[:, None, None] - turn[:, None] + frames / 2, frames) - frames / 2
+    return torch.exp(-0.5 * (distance / sigma) ** 2)

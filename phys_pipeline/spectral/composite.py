@@ -69,8 +69,9 @@ class SpectralMotionLoss(nn.Module):
         config: decisions and presets; ``SpectralConfig.calibrated()`` when left out.
 
     Calling it with a video (B, C, T, H, W) of any real dtype returns :class:`MotionLossOutput`. Half precision is computed in
-    float32 with autocast off, float64 stays float64. With ``reference`` (the clean clip, same shape) the composite is the excess
-    form ``relu(L(video) - L(reference) - margin)``. NaN or infinite values raise ``ValueError`` (reduction "none": too).
+    float32 with autocast off, float64 stays float64. With ``reference`` (the clean clip, same shape; or its losses (B,), where
+    they are known) the composite is the excess form ``relu(L(video) - L(reference) - margin)``. NaN or infinite values raise
+    ``ValueError`` (reduction "none": too).
     """
 
     def __init__(self, config: SpectralConfig | None = None) -> None:
@@ -80,7 +81,7 @@ class SpectralMotionLoss(nn.Module):
     def forward(
         self, video: Tensor, reduction: Literal["mean", "none"] = "mean", reference: Tensor | None = None
     ) -> MotionLossOutput:
-        # video: (B, C, T, H, W); reference: (B, C, T, H, W) or None
+        # video: (B, C, T, H, W); reference: (B, C, T, H, W), (B,) or None
         if torch.compiler.is_compiling():  # nothing to fuse in a dozen products with cached matrices: run as it is
             return torch.compiler.disable(self._score, reason=_NOT_TRACED)(video, reduction, reference)  # type: ignore[no-untyped-call]
         _refuse_function_transforms()
@@ -89,31 +90,37 @@ class SpectralMotionLoss(nn.Module):
     def _score(self, video: Tensor, reduction: str, reference: Tensor | None) -> MotionLossOutput:
         if reduction not in ("mean", "none"):
             raise ValueError(f"reduction must be 'mean' or 'none', not {reduction!r}")
-        if reference is not None and reference.shape != video.shape:
+        if reference is not None and reference.shape not in (video.shape, video.shape[:1]):
             raise ValueError(f"reference has shape {tuple(reference.shape)}, the video {tuple(video.shape)}: they must agree")
-        anchor = None
-        if reference is not None:
+        anchor = reference
+        if reference is not None and reference.dim() > 1:
             with torch.no_grad():  # before the video's graph is there: a quarter less memory at the peak
                 anchor = self._evaluate(reference).loss
         result = self._evaluate(video)
-        loss = result.loss if anchor is None else torch.relu(result.loss - anchor - self.config.margin)
+        loss = result.loss if anchor is None else torch.relu(result.loss - anchor.detach() - self.config.margin)
         terms = (loss, result.translation, result.rotation, result.scaling)
         if reduction == "mean":
             terms = tuple(term.mean() for term in terms)  # type: ignore[assignment]
         return MotionLossOutput(*terms, result.weights, result.diagnostics, result.windows)
 
+    def losses(self, video: Tensor, reference: Tensor | None = None) -> Tensor:
+        """Loss (B,) alone: what ``forward`` with reduction "none" gives, without the work for diagnostics. For training."""
+        # video: (B, C, T, H, W); reference: (B, C, T, H, W), (B,) or None
+        with torch.autocast(device_type=video.device.type, enabled=False):
+            if reference is not None and reference.dim() > 1:
+                with torch.no_grad():
+                    reference = self.losses(reference)
+            result, _ = block_losses(_checked(video), self.config, report=False)
+            loss = (result.composite * _shares(result.moving_energy)).sum(dim=1).mean(dim=1)
+        return loss if reference is None else torch.relu(loss - reference.detach() - self.config.margin)
+
     def _evaluate(self, video: Tensor) -> MotionLossOutput:
         """Per-clip losses (B,): patches weighted by their motion energy inside a window, windows averaged."""
-        if video.dim() != 5 or 0 in video.shape:
-            raise ValueError(f"expected a video of shape (B, C, T, H, W) with no empty axis, got {tuple(video.shape)}")
-        if not video.is_floating_point():
-            raise ValueError(f"expected a floating-point video, got {video.dtype}: divide 8-bit pixels by 255")
         with torch.autocast(device_type=video.device.type, enabled=False):
-            video = video if video.dtype == torch.float64 else video.float()
+            video = _checked(video)
             result, starts = block_losses(video, self.config)
             energy = result.moving_energy
-            total = energy.sum(dim=1, keepdim=True)
-            share = torch.where(total > 0, energy / torch.where(total > 0, total, 1.0), 1.0 / energy.shape[1])
+            share = _shares(energy)
 
             def by_window(values: Tensor) -> Tensor:
                 """Motion-energy weighted mean over the patches of a window: (B, P, windows, ...) -> (B, windows, ...)."""
@@ -146,6 +153,21 @@ class SpectralMotionLoss(nn.Module):
         return MotionLossOutput(composite.mean(dim=1), translation, rotation, scaling, weights, diagnostics, per_window_values)
 
 
+def _checked(video: Tensor) -> Tensor:
+    """A video (B, C, T, H, W) in float32 or float64; ValueError for anything else."""
+    if video.dim() != 5 or 0 in video.shape:
+        raise ValueError(f"expected a video of shape (B, C, T, H, W) with no empty axis, got {tuple(video.shape)}")
+    if not video.is_floating_point():
+        raise ValueError(f"expected a floating-point video, got {video.dtype}: divide 8-bit pixels by 255")
+    return video if video.dtype == torch.float64 else video.float()
+
+
+def _shares(energy: Tensor) -> Tensor:
+    """Each patch's share of its window's motion energy (B, P, windows); equal shares where nothing moves."""
+    total = energy.sum(dim=1, keepdim=True)
+    return torch.where(total > 0, energy / torch.where(total > 0, total, 1.0), 1.0 / energy.shape[1])
+
+
 def _refuse_function_transforms() -> None:
     """Raise under ``torch.func`` (vmap, grad, jvp): hand-written gradients and checks of values don't go through it."""
     if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -173,8 +195,11 @@ def _unit_scale(video: Tensor, standardise: bool) -> Tensor:
     return torch.exp2(-exponent)
 
 
-def block_losses(video: Tensor, config: SpectralConfig) -> tuple[BlockResult, list[int]]:
-    """Losses of all blocks of a clip (B, C, T, H, W): (B, P, windows, ...) each, and the first frames of the windows."""
+def block_losses(video: Tensor, config: SpectralConfig, *, report: bool = True) -> tuple[BlockResult, list[int]]:
+    """Losses of all blocks of a clip (B, C, T, H, W): (B, P, windows, ...) each, and the first frames of the windows.
+
+    Without ``report`` the velocity is a rough one, and ring concentration and proxies are 0 where the loss doesn't use them.
+    """
     # video: (B, C, T, H, W)
     _, _, frames, height, width = video.shape
     config = config_at(max(height, width), config)
@@ -189,13 +214,13 @@ def block_losses(video: Tensor, config: SpectralConfig) -> tuple[BlockResult, li
     lattice = make_lattice(*size, length, config, video.device, video.dtype)
     spectra = patch_spectra(video, patches, spatial_limits(*size, config), config.apodise)
     spectra = spectra * scale.view(-1, 1, 1, 1, 1, 1)
-    energies = block_energies(spectra, tuple(starts), length, lattice, config)
-    result = _losses(energies, is_still.flatten(), length, lattice, config)
+    energies = block_energies(spectra, tuple(starts), length, lattice, config, report=report)
+    result = _losses(energies, is_still.flatten(), length, lattice, config, report)
     return BlockResult._make((*(values.unflatten(0, moving.shape) for values in result), moving, total, scale)), starts
 
 
 def _losses(
-    energies: BlockEnergies, is_still: Tensor, frames: int, lattice: Lattice, config: SpectralConfig
+    energies: BlockEnergies, is_still: Tensor, frames: int, lattice: Lattice, config: SpectralConfig, report: bool
 ) -> tuple[Tensor, ...]:
     """The fields of :class:`BlockResult` but its energies, for N blocks."""
     geometry = lattice.geometry
@@ -214,6 +239,7 @@ def _losses(
         config,
         displacement,
         lattice.counts if lattice.symmetric else None,
+        report=report,
     )
     rotation = rotation_loss(energies.turn, energies.rings, energies.turn_floor, config)
     scaling = scaling_loss(energies.growth, energies.rings, energies.growth_floor, geometry, config)

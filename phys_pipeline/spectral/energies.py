@@ -38,16 +38,16 @@ class Lattice(NamedTuple):
 class BlockEnergies(NamedTuple):
     """Energies of N blocks, summed over channels.
 
-    ``plane`` (N, Kt, Ky, Kx), whitened; ``turn`` (N, T, m) and ``growth`` (N, T, nu); ``rings`` (N, T, R); ``cross``
-    (N, T - 1, Ky, Kx), complex cross-spectra of neighbouring frames; ``frame`` (N, T), whitened energy of the moving part.
-    ``still`` (N,), ``turn_floor`` (N, m), ``growth_floor`` (N, nu): energies of the still part in the same measures, without
-    gradient.
+    ``plane`` (N, Kt, Ky, Kx), whitened; ``turn`` (N, T, m) and ``growth`` (N, T, nu); ``rings`` (N, T, R), None where nobody
+    asks; ``cross`` (N, T - 1, Ky, Kx), complex cross-spectra of neighbouring frames; ``frame`` (N, T), whitened energy of the
+    moving part. ``still`` (N,), ``turn_floor`` (N, m), ``growth_floor`` (N, nu): energies of the still part in the same measures,
+    without gradient.
     """
 
     plane: Tensor
     turn: Tensor
     growth: Tensor
-    rings: Tensor
+    rings: Tensor | None
     cross: Tensor
     frame: Tensor
     still: Tensor
@@ -92,13 +92,20 @@ def make_lattice(
 
 
 def block_energies(
-    spectra: Tensor, starts: tuple[int, ...], length: int, lattice: Lattice, config: SpectralConfig
+    spectra: Tensor,
+    starts: tuple[int, ...],
+    length: int,
+    lattice: Lattice,
+    config: SpectralConfig,
+    *,
+    report: bool = True,
 ) -> BlockEnergies:
     """Energies of every window of every patch; N runs over clips, patches and windows, in this order.
 
     Args:
         spectra: (B, P, C, T, Ky, Kx), complex, half lattice of the frames; see :func:`transforms.patch_spectra`.
         starts: first frames of the windows of ``length`` frames; the last one ends at the last frame of ``spectra``.
+        report: rings are wanted even if the loss doesn't use them.
     """
     # spectra: (B, P, C, T, Ky, Kx)
     device, real = spectra.device, spectra.real.dtype
@@ -124,10 +131,16 @@ def block_energies(
     polar, still_polar = moving[signed].flatten(-2), still[signed].flatten(-2)
     size = magnitude(polar)  # (B, P, C, W, T, K)
     square = size.square().sum(dim=2)  # (B, P, W, T, K)
-    with torch.set_grad_enabled(torch.is_grad_enabled() and config.uses_rings):
-        rings = ring_energy(square, geometry, config)  # (B, P, W, T, R)
+    rings = None
+    if report or config.uses_rings:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and config.uses_rings):
+            rings = ring_energy(square, geometry, config).flatten(0, 2)  # (N, T, R)
     frame = square if lattice.symmetric else power(plane_spectrum, (2,)).flatten(-2)
-    energy = _over_all_bins(magnitude_harmonics(size, geometry, config), remove_mean=True)
+    all_bins = _all_bins(length, True, device, real)
+    if size.shape[-1] < length:  # few bins: cheaper to transform them over time than their harmonics
+        energy = power(magnitude_harmonics(all_bins @ size.to(all_bins.dtype), geometry, config), (2,))
+    else:
+        energy = power(all_bins @ magnitude_harmonics(size, geometry, config), (2,))  # (B, P, W, T, J)
     turn, growth = (part.sum(dim=-2) for part in split_harmonics(energy, config))
     with torch.no_grad():
         still_harmonics = magnitude_harmonics(still_polar.abs(), geometry, config)
@@ -135,24 +148,19 @@ def block_energies(
         still_energy = (power(still[octant], (2,)) * measure).sum(dim=(-2, -1))
     if config.polar == "complex":
         orders = len(harmonic_orders(config))
-        printed = _over_all_bins(complex_harmonics(polar, geometry, config), remove_mean=False)
+        printed = power(_all_bins(length, False, device, real) @ complex_harmonics(polar, geometry, config), (2,))
         turn = printed.unflatten(-1, (-1, orders)).sum(dim=-2)
     return BlockEnergies(
         plane=(power(plane, (2,)) * lattice.whitening).flatten(0, 2),
         turn=turn.flatten(0, 2),
         growth=growth.flatten(0, 2),
-        rings=rings.flatten(0, 2),
+        rings=rings,
         cross=neighbour_product(plane_spectrum).flatten(0, 2),
         frame=(frame @ measure.flatten()).flatten(0, 2),
         still=still_energy.flatten(),
         turn_floor=turn_floor.flatten(0, 2),
         growth_floor=growth_floor.flatten(0, 2),
     )
-
-
-def _over_all_bins(harmonics: Tensor, remove_mean: bool) -> Tensor:
-    """Energy of harmonics (B, P, C, W, T, J) over all temporal bins, summed over channels: (B, P, W, T, J)."""
-    return power(_all_bins(harmonics.shape[4], remove_mean, harmonics.device, harmonics.real.dtype) @ harmonics, (2,))
 
 
 @constant

@@ -121,9 +121,12 @@ def _complex_maps(
 
 
 def magnitude_harmonics(values: Tensor, geometry: PolarGeometry, config: SpectralConfig) -> Tensor:
-    """Polar harmonics (..., J), complex, of magnitudes (..., K) on the half lattice; see :func:`split_harmonics`."""
+    """Polar harmonics (..., J), complex, of magnitudes (..., K) on the half lattice, or of their temporal transform, which is
+    complex; see :func:`split_harmonics`."""
     # values: (..., K)
-    matrix = _magnitude_map(geometry, config, values.device, values.dtype)
+    matrix = _magnitude_map(geometry, config, values.device, values.real.dtype)
+    if values.is_complex():
+        return values @ torch.view_as_complex(matrix.unflatten(1, (-1, 2)))
     return torch.view_as_complex((values @ matrix).unflatten(-1, (-1, 2)))
 
 

@@ -28,12 +28,12 @@ class RotationResult(NamedTuple):
     ring_concentration: Tensor
 
 
-def rotation_loss(energy: Tensor, ring_energy: Tensor, still: Tensor, config: SpectralConfig) -> RotationResult:
+def rotation_loss(energy: Tensor, ring_energy: Tensor | None, still: Tensor, config: SpectralConfig) -> RotationResult:
     """Energy that misses the best line over angular harmonics, plus the ring term.
 
     Args:
         energy: (N, T, m) over all temporal bins.
-        ring_energy: (N, T, R), energy of each frame in soft rings.
+        ring_energy: (N, T, R), energy of each frame in soft rings; None gives a concentration of 0.
         still: (N, m), energy of the still part in the same harmonics: the floor of the denominator.
     """
     # energy: (N, T, m); ring_energy: (N, T, R); still: (N, m)
@@ -45,7 +45,7 @@ def rotation_loss(energy: Tensor, ring_energy: Tensor, still: Tensor, config: Sp
         energy = energy * roll_off
         floor = config.energy_floor * window_power(frames, energy.device, energy.dtype) * (still @ roll_off)
     missed, slope = band_capture(energy, signed_bins(frames, energy.device, energy.dtype), orders, floor, config)
-    concentration = ring_concentration(ring_energy)
+    concentration = floor.new_zeros(len(floor)) if ring_energy is None else ring_concentration(ring_energy)
     loss = (1 - config.ring_weight) * missed + config.ring_weight * (1 - concentration)
     return RotationResult(loss, slope * 2 * math.pi / frames, concentration)
 

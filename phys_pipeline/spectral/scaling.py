@@ -26,18 +26,18 @@ class ScalingResult(NamedTuple):
 
 
 def scaling_loss(
-    energy: Tensor, ring_energy: Tensor, still: Tensor, geometry: PolarGeometry, config: SpectralConfig
+    energy: Tensor, ring_energy: Tensor | None, still: Tensor, geometry: PolarGeometry, config: SpectralConfig
 ) -> ScalingResult:
     """Energy that misses the best line over log-radius harmonics (calibrated), or 1 - (C_flow + S_trend) / 2 (paper).
 
     Args:
         energy: (N, T, nu) over all temporal bins.
-        ring_energy: (N, T, R), energy of each frame in linear rings.
+        ring_energy: (N, T, R), energy of each frame in linear rings; None gives proxies of 0.
         still: (N, nu), energy of the still part in the same harmonics: the floor of the denominator.
     """
     # energy: (N, T, nu); ring_energy: (N, T, R); still: (N, nu)
     frames = energy.shape[1]
-    flow, trend = scaling_proxies(ring_energy)
+    flow, trend = energy.new_zeros(2, len(energy)) if ring_energy is None else scaling_proxies(ring_energy)
     period = log_radii(geometry, config)[1]
     harmonics = torch.arange(1, config.scaling_harmonics + 1, device=energy.device, dtype=energy.dtype)
     roll_off = harmonics**2 / (harmonics**2 + 1)

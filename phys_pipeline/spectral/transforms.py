@@ -13,6 +13,8 @@ from torch import Tensor
 
 from .lattice import complex_dtype, constant, hann, patch_starts
 
+_TOGETHER = 2**16  # pixels (256 kB) whose energies are summed at once: small clips share the calls, large ones stay in the cache
+
 
 @constant
 def patch_dft(
@@ -145,13 +147,16 @@ def pixel_energies(
 
     energy = video.new_zeros(batch, frames, patches**2)
     window_mean = video.new_zeros(batch, len(starts), channels, height, width)
-    change, square = torch.empty_like(reference), torch.empty_like(reference)  # reused: fresh memory costs more than the sums
-    for frame in range(1, frames):
-        torch.sub(video[:, :, frame], reference, out=change).mul_(scale)
-        energy[:, frame] = per_patch(torch.mul(change, change, out=square).sum(dim=1))
+    together = max(1, min(frames - 1, _TOGETHER // reference.numel()))
+    buffers = video.new_empty(2, *reference.shape[:2], together, height, width)  # reused: fresh memory costs more than the sums
+    for first in range(1, frames, together):
+        part = video[:, :, first : first + together]
+        change, square = buffers[:, :, :, : part.shape[2]]
+        torch.sub(part, reference[:, :, None], out=change).mul_(scale[..., None])
+        energy[:, first : first + together] = per_patch(torch.mul(change, change, out=square).sum(dim=1))
         for window, start in enumerate(starts):
-            if start <= frame < start + length:
-                window_mean[:, window].add_(change, alpha=weights[frame - start])
+            for frame in range(max(first, start), min(first + part.shape[2], start + length)):
+                window_mean[:, window].add_(change[:, :, frame - first], alpha=weights[frame - start])
     second_moment = means @ energy  # (B, windows, P)
     moving = second_moment - per_patch(window_mean.square().sum(dim=2))
     moving = torch.where(moving > 1e-6 * second_moment, moving, torch.zeros_like(moving))

@@ -99,6 +99,8 @@ def translation_loss(
     config: SpectralConfig,
     displacement: Tensor | None = None,
     counts: Tensor | None = None,
+    *,
+    report: bool = True,
 ) -> TranslationResult:
     """Weighted squared distance of the energy to its best plane.
 
@@ -109,6 +111,7 @@ def translation_loss(
         floor: (N,) energy added to the denominator (eps_E times the still part's).
         displacement: (N, 2), see :func:`correlation_velocity`: distances are unwrapped around its plane. None: as they are.
         counts: (Ky, Kx) for a half lattice of a point-symmetric spectrum: how often a bin counts. Its plane passes the origin.
+        report: refine the velocity; otherwise it is that of the loss's plane.
 
     Calibrated: ``sum w r^2 / (sum w (omega_t - mean)^2 + (2 pi / T)^2)``, the unexplained share of the variance of omega_t.
     Paper: ``sum g r^2 / sum g`` in units where the Nyquist frequency is 1.
@@ -144,6 +147,8 @@ def translation_loss(
         mean = fit_weights @ aliased if counts is None else torch.zeros_like(square)  # symmetric: the mean is zero
         variance = square - (2 - fit_weights.sum(dim=1)) * mean.square()  # of the aliased target: a false velocity must not pay
         loss = loss / (variance + (2 * math.pi / frames) ** 2)
+    if not report:
+        return TranslationResult(loss, plane.detach()[:, :2])
     with torch.no_grad():
         robust = robust_velocity(fit_weights, design, target, plane.detach(), 2 * math.pi / frames / unit)
     return TranslationResult(loss, robust)

@@ -6,7 +6,7 @@ import torch
 from phys_pipeline.media.corruptions import corrupt
 from phys_pipeline.media.synthetic import object_clip, textured_clip
 from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig
-from phys_pipeline.spectral.anchored import fades
+from phys_pipeline.spectral.blocks import fades
 
 LOSS = AnchoredMotionLoss()
 

@@ -321,3 +321,18 @@ def test_slices_that_are_left_out_have_no_weight(weighting):
     assert (none == 0).all() and (weights == 0).all()
     everything = SpectralConfig.calibrated(weighting=weighting, slices=("translation", "rotation", "scaling"))
     assert everything == config and torch.equal(combine(losses, everything)[0], combine(losses, config)[0])
+
+
+@pytest.mark.parametrize("preset", ["calibrated", "paper"])
+@pytest.mark.parametrize("shape", [(2, 4, 16, 8, 8), (1, 3, 20, 24, 32)])
+def test_losses_alone_are_those_of_the_whole_output(preset, shape):
+    generator = torch.Generator().manual_seed(0)
+    video, clean = (torch.rand(shape, generator=generator, dtype=torch.float64).cumsum(dim=2) for _ in range(2))
+    loss = SpectralMotionLoss(getattr(SpectralConfig, preset)())
+    gradients = []
+    for score in (lambda x, c=None: loss(x, "none", c).loss, loss.losses):
+        hat = video.clone().requires_grad_()
+        values = score(hat), score(hat, clean), score(hat, score(clean)), score(clean, clean)
+        assert torch.equal(values[1], values[2]) and float(values[3].abs().max()) == 0
+        gradients.append((torch.stack(values[:2]).detach(), *torch.autograd.grad(torch.cat(values).sum(), hat)))
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)

@@ -41,7 +41,7 @@ def test_objectives_are_names_that_combine():
     assert TrainConfig(objective=["none"]).active == () and TrainConfig(objective="none", frames=1).frames == 1
     assert TrainConfig(motion_form="anchored").active == ("anchored",)  # as it was said before there were several
     assert TrainConfig(motion_form="anchored", objective=["ltd"]).active == ("ltd",)
-    everything = TrainConfig(objective=list(OBJECTIVES[:-1]), anchored_weight=0.0)
+    everything = TrainConfig(objective=list(OBJECTIVES[:-1]), anchored_weight=0.0, repaired_weight=0.0)
     assert everything.active == ("spectral", "coherence_weighted", "preference", "flow", "ltd")
 
 

@@ -1,14 +1,18 @@
 import json
 import logging
+from pathlib import Path
 
 import pytest
 import torch
 from training_run import make_base, settings, weights
 
 from phys_pipeline.errors import ConfigError
-from training.config import TrainConfig
+from training import loop
+from training.config import TrainConfig, load_config
 from training.loop import train
-from training.validate import clip_of, sigma_quantiles
+from training.objective import Objective
+from training.objectives.term import MotionTerm, motion_energy
+from training.validate import HeldOutLoss, clip_of, motion_kept, sigma_quantiles
 
 pytestmark = pytest.mark.usefixtures("fresh_accelerate_state")
 
@@ -61,6 +65,50 @@ def test_validation_changes_nothing_about_training(base, tmp_path):
     first, second = weights(tmp_path / "plain"), weights(tmp_path / "watched")
     assert all(torch.equal(first[k], second[k]) for k in first)
     assert results(tmp_path / "watched", "step-2")["held_out"][0]["clip"] == "3.mp4"
+
+
+class Stillness:
+    """An objective that rewards stillness: the motion energy of x0-hat over the clip's."""
+
+    needs_reference, one_number = True, True
+
+    def of_clean(self, reference, sigma):
+        return motion_energy(reference)
+
+    def __call__(self, video, clean):
+        return motion_energy(video) / clean
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("freezes", [True, False])
+def test_a_run_that_freezes_rings_the_alarm_and_a_healthy_one_does_not(freezes, tmp_path, monkeypatch, caplog):
+    root = Path(__file__).parents[2]
+    config = load_config(root / "training" / "configs" / "tiny.yaml", [
+        f"data={root / 'samples' / 'clips'}", f"output_dir={tmp_path}/run", f"cache_dir={tmp_path}/cache", "frames=8", "shift=1",
+        "frame_extraction=middle", "motion_space=latent", "max_train_steps=20", "checkpoint_every=0", "gradient_ratio_every=0",
+        "validation_split=0.3", "validation_quantiles=3", "trackers=[]", "learning_rate=5e-3", "motion_weight=0.1",
+    ])  # fmt: skip
+    if freezes:
+        still = Objective({"spectral": (30.0, MotionTerm(Stillness(), 1.0, every_step=True))}, sigma_max=config.sigma_max)
+        monkeypatch.setattr(loop, "build_objective", lambda *_, **__: still)
+    with caplog.at_level(logging.INFO):
+        train(config, progress=False)
+    kept = [float(r.getMessage().split("motion_energy_kept ")[1].split(",")[0]) for r in caplog.records
+            if "motion_energy_kept" in r.getMessage()]  # fmt: skip
+    warned = any("of the motion energy that the base model's have" in r.getMessage() for r in caplog.records)
+    assert len(kept) == 1 and (kept[0] < 0.8) == warned == freezes, kept
+    assert freezes or kept[0] > 0.9
+
+
+def test_motion_is_compared_on_the_same_clips_at_low_noise():
+    def losses(scale):
+        rows = [("a", 0.2, 1.0 * scale), ("b", 0.2, 3.0), ("still", 0.2, None), ("a", 0.9, 50.0)]
+        return [HeldOutLoss(clip, clip, sigma, 1.0, None, energy) for clip, sigma, energy in rows]
+
+    assert motion_kept(losses(0.2), losses(1.0), 0.7) == pytest.approx(0.2 ** (1 / 2))
+    assert motion_kept(losses(0.2), losses(1.0), 1.0) == pytest.approx(0.2 ** (1 / 3))
+    assert motion_kept(losses(0.2), losses(1.0), 0.1) == pytest.approx(0.2 ** (1 / 2))  # none is below: the lowest
+    assert motion_kept(losses(1.0)[2:3], losses(1.0)[2:3], 0.7) is None
 
 
 def test_held_out_clips_must_not_be_trained_on_and_some_must_remain(base, tmp_path):

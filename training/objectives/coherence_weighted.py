@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from phys_pipeline.spectral import SpectralConfig
-from phys_pipeline.spectral.anchored import fades
+from phys_pipeline.spectral.blocks import fades
 from phys_pipeline.spectral.composite import block_losses
 from phys_pipeline.spectral.lattice import patch_starts
 

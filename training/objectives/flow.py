@@ -38,13 +38,16 @@ class FlowConsistency:
         smoothness: lambda; flow counts in units of the shorter side.
     """
 
-    needs_reference = False
+    needs_reference = one_number = False
 
     def __init__(self, estimator: Estimator, smoothness: float = 0.1) -> None:
         self.estimator, self.smoothness = estimator, smoothness
 
-    def __call__(self, video: Tensor, reference: Tensor | None = None) -> Tensor:
-        # video: (K, 3, T, H, W); reference: not used
+    def of_clean(self, reference: Tensor, sigma: Tensor) -> None:
+        """Nothing: the flow is that of x0-hat itself."""
+
+    def __call__(self, video: Tensor, clean: None = None) -> Tensor:
+        # video: (K, 3, T, H, W)
         pairs = video.shape[2] - 1
         first = video[:, :, :-1].transpose(1, 2).flatten(0, 1)  # (N, 3, H, W), N = K pairs
         second = video[:, :, 1:].transpose(1, 2).flatten(0, 1)

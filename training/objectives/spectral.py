@@ -10,8 +10,13 @@ from phys_pipeline.spectral import SpectralMotionLoss
 class Spectral:
     """L(x0-hat); with `excess` relu(L(x0-hat) - L(x0) - margin), which is 0 at the clean clip and never below."""
 
+    one_number = True
+
     def __init__(self, loss: SpectralMotionLoss, *, excess: bool = False) -> None:
         self.loss, self.needs_reference = loss, excess
 
-    def __call__(self, video: Tensor, reference: Tensor | None) -> Tensor:  # (K, C, T, H, W) twice -> (K,)
-        return self.loss(video, "none", reference if self.needs_reference else None).loss
+    def of_clean(self, reference: Tensor, sigma: Tensor) -> Tensor:  # (K, C, T, H, W) -> (K,)
+        return self.loss.losses(reference)
+
+    def __call__(self, video: Tensor, clean: Tensor | None) -> Tensor:  # (K, C, T, H, W), (K,) -> (K,)
+        return self.loss.losses(video, clean)

@@ -1,4 +1,8 @@
-"""A loss on the predicted clean clip x0-hat: which samples carry it, how much, and what it sees of them."""
+"""A loss on the predicted clean clip x0-hat: which samples carry it, how much, and what it sees of them.
+
+Value and gradient are computed together in the forward pass, a few samples at a time, and only the gradient is kept: one x0-hat
+in float32 waits for the backward pass, beside the network's activations, whatever the loss and its decoder need on their way.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,33 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from training.objectives.crop import Crop
 
 _LEAST_WEIGHT = 1e-3  # below this a sample's term isn't worth its decoding
+_TOGETHER = 2**18  # latents (1 MB) that are scored at once: small clips share the calls, of large ones each goes alone
+_KEPT = 100_000  # samples whose clean clip's number is remembered, about 10 MB
 
 
 class ClipLoss(Protocol):
-    """Losses (K,) of videos (K, C, T, H, W); `reference`, the clean clips, is None unless `needs_reference`."""
+    """Losses (K,) of videos (K, C, T, H, W); `clean` is what `of_clean` made of the clean clips, None unless `needs_reference`.
+
+    `sigma` (K,) is the noise level that x0-hat was predicted from. `one_number`: `of_clean` gives numbers (K,) whatever the noise
+    level, which may be remembered in place of the clips.
+    """
 
     needs_reference: bool
+    one_number: bool
 
-    def __call__(self, video: Tensor, reference: Tensor | None) -> Tensor: ...
+    def of_clean(self, reference: Tensor, sigma: Tensor) -> Any: ...
+
+    def __call__(self, video: Tensor, clean: Any) -> Tensor: ...
 
 
 def sigma_weight(sigma: Tensor, sigma_max: float) -> Tensor:  # (B,)
@@ -43,11 +58,28 @@ class TermResult:
 
     loss: Tensor  # scalar: mean over the whole batch of sample weight x value
     values: Tensor
-    skipped: int  # samples left out because their loss was not finite
+    skipped: int  # samples left out because their loss or its gradient was not finite
+
+
+class _WithGradient(Function):
+    """`value` as a function of `source` whose gradient is known already."""
+
+    @staticmethod
+    def forward(context: Any, source: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
+        context.save_for_backward(gradient)
+        return value.clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(context: Any, outer: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = context.saved_tensors
+        return outer * gradient, None, None
 
 
 class MotionTerm:
     """A clip loss on x0-hat, faded out towards `sigma_max`. Always float32, never under autocast.
+
+    Gradients reach x0-hat and nothing else; the decoder's weights are frozen. They can't be differentiated again.
 
     Args:
         loss: called with float32 (K, C, T, H, W).
@@ -70,15 +102,43 @@ class MotionTerm:
     ) -> None:
         self.loss, self.sigma_max, self.every_step = loss, sigma_max, every_step
         self.decode, self.crop, self.drop_first = decode, crop, drop_first
+        self._known: dict[int, float] = {}
 
-    def __call__(self, x0_hat: Tensor, x0: Tensor, sigma: Tensor, seeds: Sequence[int] | None = None) -> TermResult:
-        # x0_hat, x0: (B, C, T, H, W); sigma: (B,); seeds: one per sample, needed for a crop
+    def __call__(
+        self,
+        x0_hat: Tensor,  # (B, C, T, H, W)
+        x0: Tensor,  # (B, C, T, H, W)
+        sigma: Tensor,  # (B,)
+        seeds: Sequence[int] | None = None,  # one per sample, needed for a crop
+        samples: Sequence[int] | None = None,  # places in the data set; what is known of a whole clean clip is kept under them
+    ) -> TermResult:
         weight = torch.ones_like(sigma.float()) if self.every_step else sigma_weight(sigma.float(), self.sigma_max)
-        rows = torch.nonzero((weight > _LEAST_WEIGHT) & torch.isfinite(x0_hat).flatten(1).all(dim=1)).flatten()
-        wanted = int((weight > _LEAST_WEIGHT).sum())
+        wanted = torch.nonzero(weight > _LEAST_WEIGHT).flatten().tolist()
+        together = 1 if self.decode is not None else max(1, _TOGETHER // x0_hat[0].numel())
+        differentiate = x0_hat.requires_grad and torch.is_grad_enabled()
+        gradient = torch.zeros_like(x0_hat, dtype=torch.float32) if differentiate and wanted else None
+        values: dict[int, Tensor] = {}
+        waiting = [wanted[i : i + together] for i in range(0, len(wanted), together)]
         with torch.autocast(device_type=x0_hat.device.type, enabled=False):
-            total, values, rows = self._values(x0_hat.float(), x0.float(), weight, rows, seeds)
-        return TermResult(total, values, wanted - len(rows))
+            while waiting:
+                rows = waiting.pop(0)
+                pair = _rows(x0_hat.detach(), rows), _rows(x0, rows), sigma[rows].float()
+                found = self._score(*pair, rows, seeds, samples, differentiate)
+                if found is not None:
+                    values.update(zip(rows, found[0].unbind(), strict=True))
+                    if gradient is not None and found[1] is not None:
+                        for row, slope in zip(rows, found[1], strict=True):
+                            torch.mul(slope, weight[row] / len(weight), out=gradient[row])
+                elif len(rows) > 1:  # something is not finite: each alone
+                    waiting += [[row] for row in rows]
+        if not values:
+            return TermResult(x0_hat.new_zeros((), dtype=torch.float32), weight[:0], len(wanted))
+        carried = sorted(values)
+        scores = torch.stack([values[row] for row in carried])
+        total = (weight[carried] * scores).sum() / len(weight)
+        if gradient is not None:
+            total = _WithGradient.apply(x0_hat, total, gradient)  # type: ignore[no-untyped-call]
+        return TermResult(total, scores, len(wanted) - len(carried))
 
     def whole(self) -> MotionTerm:
         """The same term on whole clips."""
@@ -86,34 +146,94 @@ class MotionTerm:
         term.crop = None
         return term
 
-    def _values(
-        self, x0_hat: Tensor, x0: Tensor, weight: Tensor, rows: Tensor, seeds: Sequence[int] | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted sum over the batch, values (K,) and rows (K,) of the samples whose value is finite."""
-        for _ in range(2):  # a second time without the rows that were not finite: masking alone would leave NaN gradients
-            if len(rows) == 0:
-                break
-            video = self._video(x0_hat, rows, seeds)
-            with torch.no_grad():
-                reference = self._video(x0, rows, seeds) if self.loss.needs_reference else None
-            usable = torch.isfinite(video.detach()).flatten(1).all(dim=1)
-            if reference is not None:
-                usable &= torch.isfinite(reference).flatten(1).all(dim=1)
-            if usable.all():
-                values = self.loss(video, reference)
-                usable = torch.isfinite(values.detach())
-                if usable.all():
-                    return (weight[rows] * values).sum() / len(weight), values.detach(), rows
-            rows = rows[usable]
-        return x0_hat.new_zeros(()), x0_hat.new_zeros(0), rows[:0]
+    def _score(
+        self,
+        latents: Tensor,  # (K, C, T, H, W)
+        x0: Tensor,  # (K, C, T, H, W)
+        sigma: Tensor,  # (K,)
+        rows: list[int],
+        seeds: Sequence[int] | None,
+        samples: Sequence[int] | None,
+        differentiate: bool,
+    ) -> tuple[Tensor, Tensor | None] | None:
+        """Values (K,) and their gradients (K, C, T, H, W) at the latents; None when anything is not finite."""
+        if not bool(torch.isfinite(latents).all()):
+            return None
+        own_seeds = None if seeds is None else [seeds[row] for row in rows]
+        with torch.no_grad():
+            own_samples = None if samples is None else [samples[row] for row in rows]
+            clean, finite = self._clean(x0.float(), sigma, own_seeds, own_samples)
+        if not finite:
+            return None
+        with torch.set_grad_enabled(differentiate):
+            leaf = latents.float().requires_grad_(differentiate)
+            video = self._video(leaf, own_seeds)
+            scored = video.detach().requires_grad_(differentiate)
+            if not bool(torch.isfinite(scored).all()):
+                return None
+            values = self.loss(scored, clean)
+            if not bool(torch.isfinite(values).all()):
+                return None
+            if not differentiate:
+                return values, None
+            slope = _slope(values, scored)
+        values = values.detach()
+        if video is not leaf:
+            slope = _through(video, leaf, slope)
+        return (values, slope) if bool(torch.isfinite(slope).all()) else None
 
-    def _video(self, latents: Tensor, rows: Tensor, seeds: Sequence[int] | None) -> Tensor:
-        # latents: (B, C, T, H, W); rows: (K,); returns (K, ...)
-        latents = latents[rows]
+    def _clean(self, x0: Tensor, sigma: Tensor, seeds: Sequence[int] | None, samples: Sequence[int] | None) -> tuple[Any, bool]:
+        """What the loss needs to know of the clean clips, and whether all of it is finite.
+
+        A number per clip is computed for each clip alone, so that it doesn't depend on the batch that asked first.
+        """
+        # x0: (K, C, T, H, W); sigma: (K,)
+        if not self.loss.needs_reference:
+            return None, True
+        if not self.loss.one_number or samples is None or self.crop is not None:
+            video = self._video(x0, seeds)
+            return (self.loss.of_clean(video, sigma), True) if bool(torch.isfinite(video).all()) else (None, False)
+        numbers = []
+        for place, sample in enumerate(samples):
+            number = self._known.get(sample)
+            if number is None:
+                video = self._video(x0[place : place + 1], None)
+                number = (
+                    float(self.loss.of_clean(video, sigma[place : place + 1])) if bool(torch.isfinite(video).all()) else math.nan
+                )
+                if len(self._known) < _KEPT:
+                    self._known[sample] = number
+            numbers.append(number)
+        return torch.tensor(numbers, device=x0.device), all(map(math.isfinite, numbers))
+
+    def _video(self, latents: Tensor, seeds: Sequence[int] | None) -> Tensor:
+        # latents: (K, C, T, H, W); returns (K, ...)
         if self.decode is None:
             return latents[:, :, 1:] if self.drop_first else latents
         if self.crop is not None:
             if seeds is None:
                 raise ValueError("a cropped term needs one seed per sample")
-            latents = self.crop(latents, [seeds[row] for row in rows.tolist()])
+            latents = self.crop(latents, seeds)
         return self.decode(latents).float()
+
+
+def _rows(batch: Tensor, rows: list[int]) -> Tensor:
+    """Samples of a batch; a view where they are neighbours."""
+    first, count = rows[0], len(rows)
+    return batch[first : first + count] if rows == list(range(first, first + count)) else batch[rows]
+
+
+def _slope(values: Tensor, video: Tensor) -> Tensor:
+    """Gradient of each value at its video; 0 where the loss is constant."""
+    if not values.requires_grad:
+        return torch.zeros_like(video)
+    return torch.autograd.grad(values.sum(), video)[0]
+
+
+def _through(video: Tensor, latents: Tensor, slope: Tensor) -> Tensor:
+    """The gradient `slope` at the video, at the latents: multiplied by a power of two that no decoder in half precision loses."""
+    largest = float(slope.abs().max())
+    if not 0 < largest < math.inf:
+        return torch.zeros_like(latents) if largest == 0 else torch.full_like(latents, largest)
+    scale = 2.0 ** -math.frexp(largest)[1]
+    return torch.autograd.grad(video, latents, slope * scale)[0].float() / scale
