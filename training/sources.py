@@ -22,6 +22,7 @@ SUFFIXES = (
 )  # fmt: skip
 TABLES = (".csv", ".jsonl", ".parquet")
 STILL = "a still picture; pictures train only with frames=1 or a bucket of one frame"
+_MOST_NAMED = 50  # in a line of text
 _PATH_COLUMNS = ("video", "file", "path", "file_name")
 _CAPTION_COLUMNS = ("caption", "text")
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -61,34 +62,64 @@ class Entry:
 def find_clips(config: TrainConfig) -> tuple[list[Clip], list[Skipped]]:
     """The clips of `config.data` that pass the filters, with their captions, and the others with their reasons.
 
-    Raises DataError when the source is missing, when a filter names an unknown column, or lists every clip that lacks a caption
-    unless `missing_captions: skip`.
+    Raises DataError as `select_entries`.
+    """
+    entries, skipped = select_entries(config)
+    clips, unreadable = join_digests(entries, {path: read_digest(path) for path in {entry.path for entry in entries}})
+    return clips, skipped + unreadable
+
+
+def select_entries(config: TrainConfig) -> tuple[list[Entry], list[Skipped]]:
+    """The entries of `config.data` whose files are there and can be clips, and the others with their reasons; no file is read.
+
+    Raises DataError when the source is missing, when a filter names an unknown column, or when clips lack a caption unless
+    `missing_captions: skip`.
     """
     entries, skipped = filter_entries(list_entries(config), config)
-    clips: list[Clip] = []
+    usable: list[Entry] = []
     uncaptioned: list[Entry] = []
-    digests: dict[Path, str] = {}
+    seen: set[tuple[Path, str]] = set()
+    pictures = takes_pictures(config)
     for entry in entries:
         if not entry.path.is_file():
-            skipped.append(Skipped(entry.name, f"no such file: {entry.path}; set video_root"))
-        elif entry.path.suffix.lower() in STILL_SUFFIXES and not takes_pictures(config):  # thumbnails need no caption
+            skipped.append(Skipped(entry.name, _absent(entry.path)))
+        elif entry.path.suffix.lower() in STILL_SUFFIXES and not pictures:  # thumbnails need no caption
             skipped.append(Skipped(entry.name, STILL))
         elif not entry.caption:
             uncaptioned.append(entry)
+        elif (entry.path, entry.caption) in seen:
+            skipped.append(Skipped(entry.name, "listed before with the same caption"))
         else:
-            if entry.path not in digests:
-                digests[entry.path] = file_digest(entry.path)
-            clips.append(Clip(entry.path, entry.name, entry.caption, digests[entry.path]))
+            seen.add((entry.path, entry.caption))
+            usable.append(entry)
     from_table = is_table(config.data)
     advice = [f"fill its {'/'.join(_CAPTION_COLUMNS)}" if from_table else f"write {_beside(entry.name)}" for entry in uncaptioned]
     if uncaptioned and config.missing_captions == "error":
-        files = ", ".join(f"{entry.name} ({what})" for entry, what in zip(uncaptioned, advice, strict=True))
+        files = [f"{entry.name} ({what})" for entry, what in zip(uncaptioned, advice, strict=True)]
         raise DataError(
-            f"{len(uncaptioned)} clip(s) in {config.data} lack a caption: {files}; one line that says what is seen and how it "
-            "moves, or set missing_captions=skip"
+            f"{len(uncaptioned)} clip(s) in {config.data} lack a caption: {_at_most(files, ', ')}; one line that says what is "
+            "seen and how it moves, or set missing_captions=skip"
         )
     skipped += [Skipped(entry.name, f"no caption; {what}") for entry, what in zip(uncaptioned, advice, strict=True)]
+    return usable, skipped
+
+
+def join_digests(entries: Iterable[Entry], digests: Mapping[Path, str | OSError]) -> tuple[list[Clip], list[Skipped]]:
+    """Entries with what `read_digest` gave for their paths: clips, and those that can't be read."""
+    clips, skipped = [], []
+    for entry in entries:
+        digest = digests[entry.path]
+        if isinstance(digest, str):
+            clips.append(Clip(entry.path, entry.name, entry.caption, digest))
+        else:
+            skipped.append(Skipped(entry.name, f"can't be read ({digest.strerror or digest})"))
     return clips, skipped
+
+
+def _absent(path: Path) -> str:
+    if path.is_symlink():
+        return f"a symbolic link to nothing: {path}"
+    return f"not a regular file: {path}" if path.exists() else f"no such file: {path}; set video_root"
 
 
 def list_entries(config: TrainConfig) -> list[Entry]:
@@ -235,8 +266,19 @@ def file_digest(path: str | os.PathLike[str]) -> str:
     return digest.hexdigest()
 
 
-def reason_table(skipped: Iterable[Skipped], most: int = 50) -> str:
-    """One line: `a.mp4: too short ...; b.mp4: unreadable ...`, at most `most` of them and the number of the others."""
-    lines = [f"{s.name}: {s.reason}" for s in skipped]
-    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
-    return "; ".join(lines[:most] + more)
+def read_digest(path: Path) -> str | OSError:
+    """The digest of a file, or why it can't be read."""
+    try:
+        return file_digest(path)
+    except OSError as error:
+        return error
+
+
+def reason_table(skipped: Iterable[Skipped]) -> str:
+    """One line: `a.mp4: too short ...; b.mp4: unreadable ...`, at most 50 of them and the number of the others."""
+    return _at_most([f"{s.name}: {s.reason}" for s in skipped], "; ")
+
+
+def _at_most(texts: list[str], between: str) -> str:
+    more = [f"and {len(texts) - _MOST_NAMED} more"] if len(texts) > _MOST_NAMED else []
+    return between.join(texts[:_MOST_NAMED] + more)
