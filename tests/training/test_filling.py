@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from training_run import make_base, settings
+from training_run import encode_after_a_death, make_base, settings
 
 from phys_pipeline.errors import DataError, ModelError
 from phys_pipeline.families import get_family
 from training.encoding import Encoder, Outcome
 from training.filling import cache_report, fill_cache, in_rounds, over_engine, over_ranks, prepare_dataset
-from training.pool import Failure
+from training.pool import Failure, in_processes
+from training.sources import find_clips
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +124,18 @@ def test_an_engine_gets_only_what_the_cache_lacks(base, tmp_path):
     assert len(dataset) == 4  # the training run encodes what is left
 
 
+@pytest.mark.slow
+def test_a_killed_process_of_this_machine_is_replaced_and_its_clip_is_not_lost(base, tmp_path):
+    one = encoder_of(settings(base, tmp_path, cache_dir=str(tmp_path / "one")))
+    two = encoder_of(replace(one.config, cache_dir=str(tmp_path / "two")))
+    clips, _ = find_clips(one.config)
+    spread = over_engine(two, lambda jobs, workers, _: in_processes(jobs, workers, encode_after_a_death), 1)
+    assert spread("clip", clips[:3]) == alone(one)("clip", clips[:3])
+    (base / "clips" / "died.while.encoding").unlink()
+    (left,) = [file for file in files(tmp_path / "two") if ".partial" in file]  # of the process that was killed
+    assert files(tmp_path / "one") == {file: data for file, data in files(tmp_path / "two").items() if file != left}
+
+
 def test_errors_of_an_engine_are_raised(base, tmp_path):
     encoder = encoder_of(settings(base, tmp_path, cache_dir=str(tmp_path / "cache")))
     for result, message in (
@@ -135,7 +148,7 @@ def test_errors_of_an_engine_are_raised(base, tmp_path):
 
 
 def test_processes_meet_before_a_long_share_is_done():
-    clock, meetings, others = iter(range(100)), [], iter([True, True, True, True, False])
+    meetings, others = [], iter([True, True, True, True, False])
 
     def gather(own):
         meetings.append(own[0])
@@ -143,4 +156,4 @@ def test_processes_meet_before_a_long_share_is_done():
 
     assert in_rounds([1, 2, 3], lambda item: 10 * item, gather, seconds=0) == [10, 20, 30]
     assert meetings == [True, True, True, False, False]  # one item a round, then it waits for the other
-    assert in_rounds([], None, lambda own: own) == [] and clock
+    assert in_rounds([], None, lambda own: own) == []

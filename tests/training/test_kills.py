@@ -151,13 +151,9 @@ def test_two_processes_equal_one_and_resume_exactly(base, server, tmp_path):
     train(settings(base, tmp_path / "one", **changes), progress=False)
     pair = settings(base, tmp_path / "two", train_batch_size=1, num_processes=2, **changes)
     pair.save(tmp_path / "pair.yaml")
-    launch = [
-        sys.executable, "-m", "accelerate.commands.launch", "-q", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-        "--main_process_port", str(free_port()), "--mixed_precision", "no", "--dynamo_backend", "no",
-        "training/train_lora.py", "--config", str(tmp_path / "pair.yaml"),
-    ]  # fmt: skip
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(
+        launch(tmp_path / "pair.yaml"), cwd=ROOT, capture_output=True, text=True, timeout=300, env=two_on_the_cpu()
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "two" / "validation" / "step-4" / "results.json").is_file()
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
@@ -178,6 +174,37 @@ def test_two_processes_equal_one_and_resume_exactly(base, server, tmp_path):
         child.join(200)
         assert child.exitcode == 0
     assert (tmp_path / "again" / ADAPTER).read_bytes() == (tmp_path / "two" / ADAPTER).read_bytes()
+
+
+def test_two_processes_cache_what_one_does(base, tmp_path):
+    config = short(base, tmp_path / "two", num_processes=8, motion_weight=0.1)  # the number of the training run to come
+    config.save(tmp_path / "config.yaml")
+    command = launch(tmp_path / "config.yaml", "--cache-only")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=two_on_the_cpu())
+    assert done.returncode == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()[:3]] == [
+        ["encoded", "reused", "skipped"], ["clips", "2", "0", "0"], ["captions", "2", "0"],
+    ]  # fmt: skip
+    assert not Path(config.output_dir).exists()
+    one = short(base, tmp_path / "one")
+    train(one, progress=False)
+    written = [
+        {p.relative_to(c.cache_dir): p.read_bytes() for p in Path(c.cache_dir).rglob("*.safetensors")} for c in (one, config)
+    ]
+    assert written[0] == written[1] and len(written[0]) == 4
+
+
+def launch(config, *more):
+    """The command that trains on two processes."""
+    return [
+        sys.executable, "-m", "accelerate.commands.launch", "-q", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+        "--main_process_port", str(free_port()), "--mixed_precision", "no", "--dynamo_backend", "no",
+        "training/train_lora.py", "--config", str(config), *more,
+    ]  # fmt: skip
+
+
+def two_on_the_cpu():
+    return {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
 
 
 def free_port():
