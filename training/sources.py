@@ -57,6 +57,7 @@ class Entry:
     name: str
     caption: str
     columns: Mapping[str, Any] = field(default_factory=dict)
+    fault: str = ""  # why the caption, or the folder, can't be read
 
 
 def find_clips(config: TrainConfig) -> tuple[list[Clip], list[Skipped]]:
@@ -81,7 +82,12 @@ def select_entries(config: TrainConfig) -> tuple[list[Entry], list[Skipped]]:
     seen: set[tuple[Path, str]] = set()
     pictures = takes_pictures(config)
     for entry in entries:
-        if not entry.path.is_file():
+        if not _is_text(entry.name):
+            shown = entry.name.encode("utf-8", "backslashreplace").decode()
+            skipped.append(Skipped(shown, "its name is not UTF-8; rename it"))
+        elif entry.path.is_dir() and entry.fault:
+            skipped.append(Skipped(entry.name, entry.fault))
+        elif not entry.path.is_file():
             skipped.append(Skipped(entry.name, _absent(entry.path)))
         elif entry.path.suffix.lower() in STILL_SUFFIXES and not pictures:  # thumbnails need no caption
             skipped.append(Skipped(entry.name, STILL))
@@ -92,8 +98,8 @@ def select_entries(config: TrainConfig) -> tuple[list[Entry], list[Skipped]]:
         else:
             seen.add((entry.path, entry.caption))
             usable.append(entry)
-    from_table = is_table(config.data)
-    advice = [f"fill its {'/'.join(_CAPTION_COLUMNS)}" if from_table else f"write {_beside(entry.name)}" for entry in uncaptioned]
+    what = f"fill its {'/'.join(_CAPTION_COLUMNS)}" if is_table(config.data) else "write {}"
+    advice = [entry.fault or what.format(Path(entry.name).with_suffix(".txt")) for entry in uncaptioned]
     if uncaptioned and config.missing_captions == "error":
         files = [f"{entry.name} ({what})" for entry, what in zip(uncaptioned, advice, strict=True)]
         raise DataError(
@@ -146,12 +152,28 @@ def takes_pictures(config: TrainConfig) -> bool:
 
 
 def _folder_entries(config: TrainConfig) -> list[Entry]:
-    """All sub-folders, sorted by name; the caption of `walk.mp4` is the text of `walk.txt`."""
+    """All sub-folders, linked ones too, sorted by name; the caption of `walk.mp4` is the text of `walk.txt`."""
     root = Path(config.data)
     if not root.is_dir():
         raise DataError(f"{root}: no such folder of clips; set data=FOLDER, or a table FILE.csv, FILE.jsonl or FILE.parquet")
-    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith(".") and p.suffix.lower() in SUFFIXES)
-    return [Entry(path, path.relative_to(root).as_posix(), read_caption(path.with_suffix(".txt"))) for path in files]
+    found: list[Entry] = []
+    locked: list[OSError] = []
+    visited: set[tuple[int, int]] = set()  # device and number of folders: links may form a loop
+    for folder, below, names in os.walk(root, followlinks=True, onerror=locked.append):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in visited:
+            below.clear()
+            continue
+        visited.add((status.st_dev, status.st_ino))
+        for name in names:
+            path = Path(folder, name)
+            if not name.startswith(".") and path.suffix.lower() in SUFFIXES:
+                caption, fault = read_caption(path.with_suffix(".txt"))
+                found.append(Entry(path, path.relative_to(root).as_posix(), caption, fault=fault))
+    for error in locked:
+        path = Path(error.filename)
+        found.append(Entry(path, path.relative_to(root).as_posix(), "", fault=f"a folder that can't be read ({error.strerror})"))
+    return sorted(found, key=lambda entry: entry.path)
 
 
 def _table_entries(config: TrainConfig) -> list[Entry]:
@@ -243,18 +265,25 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _beside(name: str) -> str:
-    return str(Path(name).with_suffix(".txt"))
-
-
-def read_caption(path: Path) -> str:
-    """The caption in a text file as one line, "" when there is no file. Raises DataError when it is not UTF-8."""
+def _is_text(name: str) -> bool:
+    """False for a file name that is not UTF-8, which Python spells with lone surrogates."""
     try:
-        return " ".join(path.read_text(encoding="utf-8-sig").split())
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_caption(path: Path) -> tuple[str, str]:
+    """The caption in a text file as one line, "" when there is no file, and why it can't be read, "" if it can."""
+    try:
+        return " ".join(path.read_text(encoding="utf-8-sig").split()), ""
     except FileNotFoundError:
-        return ""
+        return "", ""
     except UnicodeDecodeError:
-        raise DataError(f"{path}: the caption is not UTF-8 text; save it as UTF-8") from None
+        return "", f"{path.name} is not UTF-8 text; save it as UTF-8"
+    except OSError as error:
+        return "", f"{path.name} can't be read ({error.strerror})"
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
