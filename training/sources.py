@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -198,10 +199,16 @@ def _table_entries(config: TrainConfig) -> list[Entry]:
     ]
 
 
-def _first(row: Mapping[str, Any], names: Iterable[str]) -> Any:
+def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     """The first non-empty value among columns of these names, in any case; None without one."""
-    lower = {str(column).strip().lower(): value for column, value in row.items()}
-    return next((lower[name] for name in names if lower.get(name) not in (None, "")), None)
+    return next((row[column] for column in _named(tuple(row), names) if row[column] not in (None, "")), None)
+
+
+@lru_cache(maxsize=64)
+def _named(columns: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
+    """The columns that are spelled like `names`, in the order of these; the rows of a table share them."""
+    lower = {str(column).strip().lower(): column for column in columns}
+    return [lower[name] for name in names if name in lower]
 
 
 def filter_entries(entries: list[Entry], config: TrainConfig) -> tuple[list[Entry], list[Skipped]]:
