@@ -40,13 +40,18 @@ def inspect(arguments: Sequence[str]) -> int:
     parser = _parser("inspect", "Read every clip as training would and say what becomes of it, and why clips are skipped.")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="write contact_sheet.png, inspection.json and clips.jsonl here")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--max-loss", type=float, metavar="L", help="keep clips with a composite motion loss of at most L")
+    parser.add_argument("--scores", metavar="FILE", help="table of `data score`; without it, the options below score first")
+    parser.add_argument(
+        "--max-loss", type=float, metavar="L", help="keep clips with a composite motion loss (the lower the better) of at most L"
+    )
     parser.add_argument("--min-dynamic", type=float, metavar="D", help="keep clips with a dynamic degree of at least D")
     parser.add_argument("--dominant", metavar="KIND", help='keep clips that mostly do this: "rotation", or "rotation|scaling"')
     parser.add_argument("--no-cuts", action="store_true", help="leave out clips that show more than one shot")
     _engine_options(parser)
     options = parser.parse_intermixed_args(arguments)
     config = _config(options)
+    if options.scores:
+        config.data_scores = options.scores
     from training import inspection
 
     wanted: dict[str, str] = {}

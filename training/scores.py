@@ -27,6 +27,7 @@ COLUMNS = (
     "is_static", "velocity_x_percent_per_s", "velocity_y_percent_per_s", "rotation_deg_per_s", "zoom_percent_per_s", "has_cut",
     "error", "preset", "bytes", "modified_ns",
 )  # fmt: skip
+BOOKKEEPING = ("error", "preset", "bytes", "modified_ns")  # columns that say nothing about the clip
 _CUT_SIDE, _CUT_STEP, _CUT_RATIO = 32, 0.08, 4.0
 
 

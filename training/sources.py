@@ -24,8 +24,8 @@ SUFFIXES = (
 TABLES = (".csv", ".jsonl", ".parquet")
 STILL = "a still picture; pictures train only with frames=1 or a bucket of one frame"
 _MOST_NAMED = 50  # in a line of text
-_PATH_COLUMNS = ("video", "file", "path", "file_name")
-_CAPTION_COLUMNS = ("caption", "text")
+PATH_COLUMNS = ("video", "file", "path", "file_name")
+CAPTION_COLUMNS = ("caption", "text")
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
@@ -99,7 +99,7 @@ def select_entries(config: TrainConfig) -> tuple[list[Entry], list[Skipped]]:
         else:
             seen.add((entry.path, entry.caption))
             usable.append(entry)
-    what = f"fill its {'/'.join(_CAPTION_COLUMNS)}" if is_table(config.data) else "write {}"
+    what = f"fill its {'/'.join(CAPTION_COLUMNS)}" if is_table(config.data) else "write {}"
     advice = [entry.fault or what.format(Path(entry.name).with_suffix(".txt")) for entry in uncaptioned]
     if uncaptioned and config.missing_captions == "error":
         files = [f"{entry.name} ({what})" for entry, what in zip(uncaptioned, advice, strict=True)]
@@ -134,7 +134,7 @@ def list_entries(config: TrainConfig) -> list[Entry]:
     entries = _table_entries(config) if is_table(config.data) else _folder_entries(config)
     if config.data_scores is None:
         return entries
-    scores = {str(_first(row, _PATH_COLUMNS)): row for row in read_table(config.data_scores)}
+    scores = {str(_first(row, PATH_COLUMNS)): row for row in read_table(config.data_scores)}
     found = [scores.get(entry.name) or scores.get(str(entry.path)) for entry in entries]
     if scores and not any(found):
         raise DataError(f"{config.data_scores} scores no clip of {config.data}: make it with `phys-pipeline data score`")
@@ -183,12 +183,12 @@ def _table_entries(config: TrainConfig) -> list[Entry]:
     root = file.parent if config.video_root is None else Path(config.video_root)
     entries, absolute = [], []
     for number, row in enumerate(rows, 1):
-        name = _first(row, _PATH_COLUMNS)
+        name = _first(row, PATH_COLUMNS)
         if name is None:
-            raise DataError(f"{file}, row {number}: no {', '.join(_PATH_COLUMNS)} among its columns {', '.join(map(repr, row))}")
+            raise DataError(f"{file}, row {number}: no {', '.join(PATH_COLUMNS)} among its columns {', '.join(map(repr, row))}")
         if os.path.isabs(str(name)):
             absolute.append(str(Path(str(name)).parent))
-        caption = " ".join(str(_first(row, _CAPTION_COLUMNS) or "").split())
+        caption = " ".join(str(_first(row, CAPTION_COLUMNS) or "").split())
         entries.append(Entry(root / str(name), str(name), caption, row))
     if not absolute:
         return entries
