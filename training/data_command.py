@@ -32,7 +32,13 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if name not in commands:
         raise ConfigError(f"unknown command data {name!r}: use one of {', '.join(commands)}")
-    return commands[name](rest)
+    try:
+        return commands[name](rest)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a folder that can't be written, a full disk
+        where = f" ({error.filename})" if error.filename else ""
+        raise DataError(f"{error.strerror or error}{where}: check the paths and the free space") from None
 
 
 def inspect(arguments: Sequence[str]) -> int:

@@ -55,12 +55,14 @@ class Inspection:
     strips: list[np.ndarray]
     columns: dict[tuple[Path, str], Mapping[str, Any]]
 
-    def scored(self) -> list[tuple[str, str]]:
+    def scored(self) -> list[tuple[str, ...]]:
         """Motion loss and dominant motion of every clip as text, nothing when none has a score."""
         rows = [self.columns[clip.path, clip.caption] for clip in self.clips]
         pairs = [(typed(row.get("composite")), row.get("dominant")) for row in rows]
-        known = [(f"{loss:.3f}" if isinstance(loss, float) else "", str(kind or "")) for loss, kind in pairs]
-        return known if any(loss for loss, _ in known) else []
+        known: list[tuple[str, ...]] = [
+            (f"{loss:.3f}" if isinstance(loss, (int, float)) else "", str(kind or "")) for loss, kind in pairs
+        ]
+        return known if any(loss for loss, *_ in known) else []
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form (schema "phys-pipeline/data-inspection", version 1)."""

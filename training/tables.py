@@ -73,11 +73,14 @@ def typed(value: Any) -> Any:
         return value
     if value in ("", "true", "false"):
         return {"": None, "true": True, "false": False}[value]
-    try:
-        number = float(value)
-    except ValueError:
-        return value
-    return number if math.isfinite(number) else value
+    for kind in (int, float):
+        try:
+            number = kind(value)
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            return number
+    return value
 
 
 def _cell(value: Any) -> Any:

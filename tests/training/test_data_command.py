@@ -110,6 +110,7 @@ def test_mistakes_are_one_line(clips, tmp_path, capsys):
         (["score", str(clips), "-o", "s.csv", "--workers", "0"], "use at least 1"),
         (["inspect", str(clips), "framse=3"], "did you mean 'frames'?"),
         (["watch"], "unknown command data 'watch'"),
+        (["score", str(clips), "-o", str(clips / "pan.mp4" / "s.csv")], "pan.mp4): check the paths and the free space"),
     ):
         assert main(["data", *arguments]) == 2
         assert message in capsys.readouterr().err

@@ -51,6 +51,6 @@ def test_unknown_suffix_and_missing_file(tmp_path):
 
 
 def test_cells_are_what_they_spell():
-    assert [typed(cell) for cell in ("0.5", "1e-3", "true", "false", "", "inf", None, 3)] == [
-        0.5, 0.001, True, False, None, "inf", None, 3,
+    assert [typed(cell) for cell in ("0.5", "1e-3", "true", "false", "", "inf", None, "12")] == [
+        0.5, 0.001, True, False, None, "inf", None, 12,
     ]  # fmt: skip
