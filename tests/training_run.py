@@ -1,6 +1,8 @@
 """What tests of whole training runs share: a random model, clips, a cache, and the settings of a short run."""
 
 import json
+import os
+import signal
 import socket
 import time
 from pathlib import Path
@@ -40,7 +42,6 @@ def weights(output):
 def run_in_child(config, exit_at=None, environment=None):
     """Target of a child process: train, or die without any clean-up just before the `exit_at`-th rename."""
     import logging
-    import os
 
     os.environ.update({"ACCELERATE_USE_CPU": "true", **(environment or {})})
     logging.disable(logging.CRITICAL)
@@ -94,3 +95,24 @@ def finish(children, timeout):
         for child in children:
             child.kill()
             child.join()
+
+
+def encode_after_a_death(settings, kind, item):
+    """The third clip's process is killed just before the entry gets its name, once."""
+    from training.encoding import do_in_worker
+
+    died = Path(json.loads(settings)["data"]) / "died.while.encoding"
+    rename = os.replace
+
+    def replace_or_die(source, target):
+        if not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(source, target)
+
+    if getattr(item, "name", None) == "2.mp4":
+        os.replace = replace_or_die
+    try:
+        return do_in_worker(settings, kind, item)
+    finally:
+        os.replace = rename

@@ -30,14 +30,13 @@ from typing import Any
 import torch
 
 from phys_pipeline.adapters.layers import linear_layers
-from phys_pipeline.errors import ConfigError, DataError, MediaError, ModelError, first_line
+from phys_pipeline.errors import ConfigError, DataError, ModelError, first_line
 from phys_pipeline.families import VideoFamily, get_family
 from phys_pipeline.families.sources import TINY, tiny_folder
-from phys_pipeline.media import probe
-from training.buckets import config_buckets, nearest_bucket, steps_of_epochs
+from training.buckets import config_buckets, steps_of_epochs
 from training.checkpoint import check_resume, find_resume, finished_run, refuse_unfinished
 from training.config import TrainConfig
-from training.data import window_starts
+from training.data import SkipClip, plan_windows
 from training.launch import check_devices
 from training.objective import check_scored_frames, share_below, spectral_config
 from training.optimizer import check_optimizer
@@ -46,6 +45,7 @@ from training.schedule import model_shift, noise_levels
 from training.sharding import transformer_blocks
 from training.sources import Clip, Skipped, find_clips, reason_table
 from training.tracking import check_trackers
+from training.validate import held_out_digests
 from training.weights import attach
 
 _BINS = 10
@@ -81,20 +81,25 @@ def dry_run(config: TrainConfig) -> str:
     check_devices(config, processes)
     vae = empty_part("vae", config, family, open_points)
     transformer = empty_part("transformer", config, family, open_points)
+    for bucket in config_buckets(config):
+        family.check_size(*bucket, vae)
     channels, *latent = family.latent_shape(config.frames, config.height, config.width, vae)
     check_scored_frames(config, config.frames, latent[0])
     family.bind(transformer)
-    clips, skipped, bucket_of = count_samples(config)
-    held_out = len(count_samples(replace(config, data=config.validation_data))[2]) if config.validation_data else 0
-    if config.validation_split:
-        held_out = max(1, round(config.validation_split * len(clips))) * len(bucket_of) // len(clips)
-        bucket_of = bucket_of[held_out:]  # which clips are held out shows when they are read: the counts are near
+    clips, skipped, windows = count_samples(config)
+    out = held_out_digests(config, {clip.digest for clip in clips}) if config.validation_split else set()
+    bucket_of = [bucket for clip, own in zip(clips, windows, strict=True) if clip.digest not in out for bucket in own]
     samples = len(bucket_of)
+    held_out = sum(map(len, windows)) - samples
+    if config.validation_data:
+        held_out = sum(map(len, count_samples(replace(config, data=config.validation_data))[2]))
+    captions = {clip.caption for clip in clips}
     config = steps_of_epochs(config, bucket_of, processes)
     batch = config.train_batch_size * config.gradient_accumulation_steps * processes
     lines = [
         f"clips: {len(clips)} usable, {len(skipped)} skipped; {samples} samples to train on, {held_out} held out",
         *(f"  skipped {s.name}: {s.reason}" for s in skipped),
+        f"captions: {len(captions)} different ones, the longest of {max(len(caption.split()) for caption in captions)} words",
         f"steps: {config.max_train_steps} of {batch} samples ({config.train_batch_size} per process x "
         f"{config.gradient_accumulation_steps} accumulated x {processes} processes): "
         f"{config.max_train_steps * batch / samples:.2f} epochs of {samples / batch:.1f} steps",
@@ -117,7 +122,7 @@ def dry_run(config: TrainConfig) -> str:
     lines += _histogram(config, family, open_points)
     if config.needs_vae:
         open_points.append("memory of decoding in training steps (motion_space=pixel, flow) is not in the estimate")
-    open_points.append("clips were judged by their headers: unreadable frames and repeated ones show when they are encoded")
+    open_points.append("clips were judged by the times in their files: frames that don't decode show when they are encoded")
     return "\n".join([*lines, *(f"not checked: {point}" for point in open_points), "nothing was loaded, encoded or written"])
 
 
@@ -156,35 +161,23 @@ def empty_part(part: str, config: TrainConfig, family: VideoFamily, open_points:
         return cls() if file is None else cls.from_config(json.loads(file.read_text(encoding="utf-8")))
 
 
-def count_samples(config: TrainConfig) -> tuple[list[Clip], list[Skipped], list[int]]:
-    """Usable clips, the others with the reason, and the bucket of every window of the former, all from the files' headers.
+def count_samples(config: TrainConfig) -> tuple[list[Clip], list[Skipped], list[list[int]]]:
+    """Usable clips, the others with the reason, and each of the former's windows' buckets, without decoding pictures.
 
     Raises DataError when no clip is usable.
     """
     clips, skipped = find_clips(config)
-    usable, bucket_of, buckets = [], [], config_buckets(config)
+    usable, windows, buckets = [], [], config_buckets(config)
     for clip in clips:
         try:
-            info = probe(clip.path)
-        except MediaError as error:
-            skipped.append(Skipped(clip.name, f"unreadable: {error}"))
-            continue
-        duration = info.duration if config.max_clip_seconds is None else min(info.duration, config.max_clip_seconds)
-        count = info.frames if config.frames == 1 else math.floor(duration * config.fps + 1e-3)
-        bucket = nearest_bucket(buckets, count, info.height, info.width)
-        windows = 0
-        if bucket is not None:
-            stride = config.window_stride or max(1, bucket.frames // 2)
-            windows = len(window_starts(count, bucket.frames, config.frame_extraction, config.samples_per_clip, stride))
-        if bucket is None or not windows:
-            needed = min(b.frames for b in buckets)
-            skipped.append(Skipped(clip.name, f"too short: {count} frames at {config.fps:g} fps, needs {needed}"))
-            continue
-        usable.append(clip)
-        bucket_of += windows * [buckets.index(bucket)]
+            plan = plan_windows(clip, config)
+            windows.append(len(plan.windows) * [buckets.index(plan.bucket)])
+            usable.append(clip)
+        except SkipClip as reason:
+            skipped.append(Skipped(clip.name, str(reason)))
     if not usable:
         raise DataError(f"no usable clip in {config.data}: {reason_table(skipped) or 'the folder holds no clip'}")
-    return usable, skipped, bucket_of
+    return usable, skipped, windows
 
 
 def estimate_memory(

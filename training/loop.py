@@ -27,7 +27,7 @@ from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import VideoFamily, get_family
 from phys_pipeline.spectral import SpectralConfig
 from training.buckets import batch_indices, steps_of_epochs
-from training.cache import CachedDataset, prepare_dataset
+from training.cache import CachedDataset
 from training.checkpoint import (
     check_resume,
     clear_output,
@@ -39,6 +39,8 @@ from training.checkpoint import (
     save_checkpoint,
 )
 from training.config import TrainConfig
+from training.encoding import DTYPES
+from training.filling import prepare_dataset
 from training.launch import start_accelerator
 from training.objective import (
     Batch,
@@ -65,7 +67,6 @@ from training.weights import attach, save_trained
 
 log = logging.getLogger(__name__)
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _RECORDED = (
     "objective", "motion_weight", "motion_form", "motion_space", "motion_preset", "frames", "height", "width", "fps",
     "max_train_steps", "seed", "base_quantization",

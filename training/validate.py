@@ -85,14 +85,21 @@ def hold_out(
         return dataset, held_out
     if not config.validation_split:
         return dataset, None
-    digests = sorted({c.digest for c in dataset.clips}, key=lambda d: hashlib.sha256(f"{config.seed}:{d}".encode()).digest())
-    count = max(1, round(config.validation_split * len(digests)))
-    if count >= len(digests):
-        raise ConfigError(f"validation_split={config.validation_split} leaves none of {len(digests)} clips to train on: lower it")
-    out = set(digests[:count])
+    out = held_out_digests(config, {c.digest for c in dataset.clips})
     held_out = _subset(dataset, {c.name for c in dataset.clips if c.digest in out})
     log.info("held out: %s", ", ".join(c.name for c in held_out.clips))
     return _subset(dataset, {c.name for c in dataset.clips if c.digest not in out}), held_out
+
+
+def held_out_digests(config: TrainConfig, digests: set[str]) -> set[str]:
+    """Those of the clips' digests that `validation_split` holds out. Raises ConfigError when that is all of them."""
+    shuffled = sorted(digests, key=lambda d: hashlib.sha256(f"{config.seed}:{d}".encode()).digest())
+    count = max(1, round(config.validation_split * len(shuffled)))
+    if count >= len(shuffled):
+        raise ConfigError(
+            f"validation_split={config.validation_split} leaves none of {len(shuffled)} clips to train on: lower it"
+        )
+    return set(shuffled[:count])
 
 
 def clip_of(sample: str, names: set[str]) -> str | None:
