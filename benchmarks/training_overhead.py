@@ -33,8 +33,8 @@ from benchmarks.timing import median_interval
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.families import get_family
 from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
-from training.cache import prepare_dataset
 from training.config import load_config
+from training.filling import prepare_dataset
 from training.launch import start_accelerator
 from training.loop import Trainer
 from training.objective import spectral_config

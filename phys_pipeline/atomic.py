@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -27,6 +28,9 @@ def atomic_file(final: str | os.PathLike[str]) -> Iterator[Path]:
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)  # mkstemp makes private files; a result is as readable as any other
         os.replace(temporary, target)
+    except Exception as error:
+        _tell_failed_write(error, target)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -49,8 +53,17 @@ def atomic_folder(final: str | os.PathLike[str]) -> Iterator[Path]:
         if target.exists():
             os.replace(target, aside)
         os.replace(temporary, target)
+    except Exception as error:
+        _tell_failed_write(error, target)
+        raise
     finally:
         if aside.exists() and not target.exists():  # interrupted between the two renames
             os.replace(aside, target)
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _tell_failed_write(error: Exception, target: Path) -> None:
+    """Raise OSError where torch or safetensors say in an error of their own kind that writing failed, as on a full disk."""
+    if not isinstance(error, OSError) and any(sign in str(error) for sign in ("inline_container", "I/O error")):
+        raise OSError(errno.EIO, "writing failed", str(target)) from error

@@ -1,6 +1,10 @@
 """What tests of whole training runs share: a random model, clips, a cache, and the settings of a short run."""
 
 import json
+import os
+import signal
+import socket
+import time
 from pathlib import Path
 
 from safetensors.torch import load_file
@@ -38,7 +42,6 @@ def weights(output):
 def run_in_child(config, exit_at=None, environment=None):
     """Target of a child process: train, or die without any clean-up just before the `exit_at`-th rename."""
     import logging
-    import os
 
     os.environ.update({"ACCELERATE_USE_CPU": "true", **(environment or {})})
     logging.disable(logging.CRITICAL)
@@ -56,3 +59,60 @@ def run_in_child(config, exit_at=None, environment=None):
     from training.loop import train
 
     train(config, progress=False)
+
+
+def run_all_in_child(configs, environment):
+    """Target of a child process that is one of several: the runs of `configs`, one after the other."""
+    from accelerate.state import AcceleratorState
+
+    for config in configs:
+        run_in_child(config, environment=environment)
+        AcceleratorState._reset_state(True)  # the process group stays
+
+
+def start_two(context, configs):
+    """Two child processes that do the runs of `configs` together."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    children = [
+        context.Process(target=run_all_in_child, args=(configs, {**world, "RANK": rank, "LOCAL_RANK": rank})) for rank in "01"
+    ]
+    for child in children:
+        child.start()
+    return children
+
+
+def finish(children, timeout):
+    """Wait for child processes, which must all succeed in time; none is left running."""
+    deadline = time.monotonic() + timeout
+    try:
+        for child in children:
+            child.join(max(0.0, deadline - time.monotonic()))
+        assert [child.exitcode for child in children] == [0] * len(children)
+    finally:
+        for child in children:
+            child.kill()
+            child.join()
+
+
+def encode_after_a_death(settings, kind, item):
+    """The third clip's process is killed just before the entry gets its name, once."""
+    from training.encoding import do_in_worker
+
+    died = Path(json.loads(settings)["data"]) / "died.while.encoding"
+    rename = os.replace
+
+    def replace_or_die(source, target):
+        if not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        rename(source, target)
+
+    if getattr(item, "name", None) == "2.mp4":
+        os.replace = replace_or_die
+    try:
+        return do_in_worker(settings, kind, item)
+    finally:
+        os.replace = rename

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -81,6 +82,19 @@ def batch_indices(bucket_of: Sequence[int], seed: int, step: int, global_batch: 
 def steps_per_epoch(bucket_of: Sequence[int], global_batch: int) -> int:
     """Steps in which every sample is seen at least once."""
     return sum(math.ceil(len(inside) / global_batch) for inside in _members(tuple(bucket_of)).values())
+
+
+def steps_of_epochs(config: TrainConfig, bucket_of: Sequence[int], processes: int) -> TrainConfig:
+    """The settings with `max_train_steps` worked out from `num_epochs`, rounded up to whole steps; unchanged without it.
+
+    With several buckets an epoch is `steps_per_epoch` steps, with one the samples over the global batch.
+    """
+    if config.num_epochs is None:
+        return config
+    batch = config.train_batch_size * config.gradient_accumulation_steps * processes
+    several = len(_members(tuple(bucket_of))) > 1
+    samples = batch * steps_per_epoch(bucket_of, batch) if several else len(bucket_of)
+    return replace(config, max_train_steps=math.ceil(config.num_epochs * samples / batch))
 
 
 @lru_cache(maxsize=4)

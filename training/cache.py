@@ -9,30 +9,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from phys_pipeline.atomic import atomic_file
-from phys_pipeline.errors import DataError, ModelError
+from phys_pipeline.errors import DataError
 from phys_pipeline.families import VideoFamily
 from phys_pipeline.families.sources import local_folder
 from training.buckets import config_buckets
 from training.config import TrainConfig
-from training.data import SkipClip, read_windows
-from training.sources import Clip, Skipped, find_clips, reason_table
+from training.sources import Clip, Skipped, reason_table
 
 log = logging.getLogger(__name__)
 
 CODE_VERSION = 1  # raise when reading, resizing or encoding changes its result
 _CHUNKS, _CHUNK_BYTES = 16, 1 << 16
-_SKIPPED_SHOWN = 50  # a filtered table of a million clips should not fill the log
 
 
 class TensorCache:
@@ -197,58 +193,6 @@ class CachedDataset:
         return self.text.read(self.empty_text if drop else self.samples[index].text)
 
 
-def encode_clips(
-    clips: Iterable[Clip], cache: TensorCache, config: TrainConfig, vae_identity: str, encode: Callable[[Tensor], Tensor]
-) -> tuple[int, list[Skipped]]:
-    """Encode the clips that the cache lacks; returns how many were encoded, and what was skipped and why.
-
-    `encode` maps pixels (B, 3, T, H, W) in [0, 1] to latents (B, C, T', H', W').
-    """
-    encoded, skipped = 0, []
-    for clip in clips:
-        key = latents_key(clip, config, vae_identity)
-        if cache.has(key):
-            continue
-        try:
-            windows = read_windows(clip, config)
-        except SkipClip as reason:
-            skipped.append(Skipped(clip.name, str(reason)))
-            continue
-        batches = [torch.stack(windows[i : i + config.vae_batch_size]) for i in range(0, len(windows), config.vae_batch_size)]
-        latents = torch.cat([encode(batch).float().cpu() for batch in batches])
-        if not torch.isfinite(latents).all():
-            raise ModelError(f"{clip.name}: the VAE gave values that are not finite; set vae_precision=fp32")
-        about = {"clip": clip.name, "sha256": clip.digest, "frames": windows[0].shape[1], "fps": config.fps, "vae": vae_identity}
-        cache.write(key, {"latents": latents}, about)
-        encoded += 1
-        log.info("encoded %s: %d window(s) of %s", clip.name, len(latents), "x".join(map(str, latents.shape[1:])))
-    return encoded, skipped
-
-
-def encode_captions(
-    captions: Iterable[str],
-    cache: TensorCache,
-    config: TrainConfig,
-    text_identity: str,
-    encode: Callable[[list[str]], dict[str, Tensor]],
-) -> int:
-    """Encode the captions that the cache lacks, one at a time; returns how many. Raises ModelError on an all-zero mask."""
-    encoded = 0
-    for caption in dict.fromkeys(captions):
-        key = text_key(caption, config, text_identity)
-        if cache.has(key):
-            continue
-        row = {name: value[0] for name, value in encode([caption]).items()}
-        for name, value in row.items():
-            if "mask" in name and not value.any():  # the token refiner divides by the mask's sum
-                raise ModelError(f"the caption {caption!r} encodes to no token at all; use words that the text encoder knows")
-            if value.is_floating_point() and not torch.isfinite(value).all():
-                raise ModelError(f"the text encoder gave values that are not finite for {caption!r}; set precision=fp32")
-        cache.write(key, row, {"caption": caption, "text": text_identity})
-        encoded += 1
-    return encoded
-
-
 def collect(
     clips: list[Clip], skipped: list[Skipped], config: TrainConfig, vae_identity: str, text_identity: str
 ) -> CachedDataset:
@@ -262,6 +206,8 @@ def collect(
         if clip.name in unusable:
             continue
         key = latents_key(clip, config, vae_identity)
+        if not latents.path(key).is_file():
+            raise DataError(f"{clip.name} was encoded but is not in {config.cache_dir}: a run's machines share one cache_dir")
         windows, *shape = latents.shape(key, "latents")
         bucket, frames = shapes.setdefault(tuple(shape), len(shapes)), latents.about(key)["frames"]
         names = [clip.name] if windows == 1 else [f"{clip.name}#{w}" for w in range(windows)]
@@ -272,72 +218,3 @@ def collect(
         reasons = reason_table(skipped) or "it holds no clip"
         raise DataError(f"no usable clip in {config.data}: {reasons}")
     return CachedDataset(Path(config.cache_dir), samples, text_key("", config, text_identity), used)
-
-
-def prepare_dataset(
-    config: TrainConfig,
-    family: VideoFamily,
-    *,
-    device: torch.device,
-    vae_dtype: torch.dtype = torch.float32,
-    text_dtype: torch.dtype = torch.float32,
-    rank: int = 0,
-    world_size: int = 1,
-    gather: Callable[[list[Any]], list[Any]] = list,
-) -> tuple[CachedDataset, Any]:
-    """Find, encode what the cache lacks, and list the samples; returns the data set and the VAE (on the CPU).
-
-    Each of `world_size` processes encodes its share of the clips, and `gather` joins their lists. Text encoders are loaded only
-    when a caption is new. Logs what was reused and every skipped clip.
-    """
-    clips, skipped = find_clips(config)
-    vae = family.load("vae", config.model, dtype=vae_dtype)
-    for bucket in config_buckets(config):
-        family.check_size(*bucket, vae)
-    if config.vae_tiling and hasattr(vae, "enable_tiling"):
-        vae.enable_tiling()
-    vae_identity, text_identity = model_identities(config, family, vae)
-    latents, text = caches(config.cache_dir)
-
-    def encode_video(pixels: Tensor) -> Tensor:
-        return family.encode_video(vae.to(device), pixels)
-
-    encoded, own_skipped = encode_clips(clips[rank::world_size], latents, config, vae_identity, encode_video)
-    vae.to("cpu")
-    skipped += gather(own_skipped)
-    encoded = sum(gather([encoded]))
-    unusable = {s.name for s in skipped}
-    used = [clip for clip in clips if clip.name not in unusable]
-    captions = list(dict.fromkeys([clip.caption for clip in used] + ([""] if config.caption_dropout > 0 else [])))
-
-    def encode_text(batch: list[str]) -> dict[str, Tensor]:
-        try:
-            return family.encode_text(text_encoders(), batch)
-        except ModelError:
-            if batch != [""]:
-                raise
-            raise ModelError(f"{config.model} can't encode the empty caption: set caption_dropout=0") from None
-
-    loaded: list[Any] = []
-
-    def text_encoders() -> Any:
-        if not loaded:
-            loaded.append(family.load("text", config.model, dtype=text_dtype).to(device))
-        return loaded[0]
-
-    spoken = encode_captions(captions[rank::world_size], text, config, text_identity, encode_text)
-    loaded.clear()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()  # room for the transformer
-    spoken = sum(gather([spoken]))
-    for s in skipped[:_SKIPPED_SHOWN]:
-        log.warning("skipped %s: %s", s.name, s.reason)
-    if len(skipped) > _SKIPPED_SHOWN:
-        log.warning("and %d more clips; `phys-pipeline data inspect` lists them all", len(skipped) - _SKIPPED_SHOWN)
-    dataset = collect(clips, skipped, config, vae_identity, text_identity)
-    log.info("clips: %d used, %d skipped; %d samples", len(dataset.clips), len(skipped), len(dataset))
-    log.info(
-        "cache %s: encoded %d clips and %d captions, reused %d and %d",
-        config.cache_dir, encoded, spoken, len(used) - encoded, len(captions) - spoken,
-    )  # fmt: skip
-    return dataset, vae

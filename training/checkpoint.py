@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from phys_pipeline.atomic import atomic_folder
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.families.sources import description
 from training.config import TrainConfig, load_config
 from training.optimizer import WeightAverage
+from training.sharding import placed_like
 from training.weights import load_trained, result_path
 
 log = logging.getLogger(__name__)
@@ -31,11 +32,11 @@ _MEANING = (  # what the adapter is said to be trained with: another value would
     "motion_crop_size", "repaired_sigma_max",
     "coherence_tau", "coherence_strength", "ltd_strength", "preference_weight", "preference_form", "preference_beta",
     "preference_margin", "preference_space", "preference_corruptions", "flow_weight", "flow_sigma_max", "flow_estimator",
-    "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
+    "buckets", "base_quantization", "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
 )  # fmt: skip
 _EXACT = (  # another value is allowed, but the run is then not the one that would have been
     "train_batch_size", "gradient_accumulation_steps", "max_train_steps", "learning_rate", "lr_warmup_steps", "weight_decay",
-    "max_grad_norm", "precision", "optimizer", "ema_decay",
+    "max_grad_norm", "precision", "optimizer", "ema_decay", "parallel", "flow_smoothness",
 )  # fmt: skip
 
 
@@ -98,28 +99,31 @@ def clear_output(config: TrainConfig) -> None:
     (root / "provenance.json").unlink(missing_ok=True)
 
 
+def run_states(optimizer: Any, scaler: Any = None, average: WeightAverage | None = None) -> dict[str, Any]:
+    """What a run carries from step to step beside the trained weights. Tensors may be sharded: `sharding.whole` gathers them."""
+    return {
+        "optimizer": optimizer.state_dict(),
+        "scaler": scaler.state_dict() if scaler is not None else None,
+        "average": average.average if average is not None else None,
+    }
+
+
 def save_checkpoint(
     config: TrainConfig,
     step: int,
     data: str,
     save_weights: Callable[[Path], Any],
-    optimizer: Any,
-    scaler: Any = None,
-    average: WeightAverage | None = None,
+    states: dict[str, Any],
 ) -> Path:
     """Write `checkpoint-<step>` whole or not at all, then delete the oldest beyond `checkpoint_limit`.
 
-    `save_weights(folder)` writes what is trained, so that every checkpoint can be used like a finished run.
+    `save_weights(folder)` writes what is trained, so that every checkpoint can be used like a finished run; `states` are those of
+    `run_states`, made whole.
     """
     final = Path(config.output_dir) / f"checkpoint-{step}"
     with atomic_folder(final) as folder:
         save_weights(folder)
-        saved = {
-            "optimizer": optimizer.state_dict(),
-            "scaler": scaler.state_dict() if scaler is not None else None,
-            "average": average.average if average is not None else None,
-        }
-        torch.save(saved, folder / "optimizer.pt")
+        torch.save(states, folder / "optimizer.pt")
         state = {"step": step, "data": data, "config": config.to_dict()}
         (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
     if config.checkpoint_limit:
@@ -181,6 +185,11 @@ def load_checkpoint(
     """Put a checkpoint's weights and optimiser state back, exactly. Raises ConfigError when tensors are missing or left over."""
     load_trained(transformer, resumed.folder)
     state = torch.load(resumed.folder / "optimizer.pt", map_location="cpu", weights_only=True)
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for place, moments in state["optimizer"]["state"].items():
+        for name, value in moments.items():
+            if isinstance(value, Tensor) and value.shape == parameters[place].shape:
+                moments[name] = placed_like(value, parameters[place])
     optimizer.load_state_dict(state["optimizer"])
     if scaler is not None and state["scaler"] is not None:
         scaler.load_state_dict(state["scaler"])

@@ -13,6 +13,7 @@ import yaml
 
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError
+from training.spelling import LORA, flat_lora
 
 OBJECTIVES = ("spectral", "anchored", "repaired", "coherence_weighted", "preference", "flow", "ltd", "none")
 MOTION_TERMS = ("translation", "rotation", "scaling", "pace", "coherence")
@@ -33,6 +34,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "precision": ("bf16", "fp16", "fp32"),
     "vae_precision": ("bf16", "fp16", "fp32"),
     "optimizer": ("adamw", "adamw8bit"),
+    "parallel": ("ddp", "fsdp2"),
+    "base_quantization": ("none", "int8", "nf4"),
 }
 LISTS: dict[str, tuple[str, ...]] = {
     "objective": OBJECTIVES,
@@ -124,6 +127,7 @@ class TrainConfig:
     caption_dropout: float = 0.0  # share of captions replaced by the empty one
 
     # what is trained
+    # also written `lora: {rank: 16, alpha: 8, targets: REGEX}`, and `lora: null` for `rank: null`
     rank: int | None = 16  # of the LoRA adapter; null trains every weight of the transformer, kept in float32
     alpha: float | None = None  # default: rank
     lora_targets: str | None = None  # regular expression of module names; default the family's transformer blocks
@@ -141,6 +145,9 @@ class TrainConfig:
     ema_decay: float | None = None  # average the trained weights over steps, such as 0.999; saved beside them in ema/
     precision: str = "bf16"  # bf16 | fp16 (CUDA only) | fp32
     gradient_checkpointing: bool = False
+    parallel: str = "ddp"  # several processes: ddp (each holds the whole model) | fsdp2 (each holds a slice of everything)
+    block_offload: bool = False  # frozen weights of the blocks wait on the CPU; needs gradient_checkpointing
+    base_quantization: str = "none"  # none | int8 (needs torchao) | nf4 (needs bitsandbytes): frozen linear layers of the blocks
     seed: int = 0
     num_processes: int | None = None  # refuse to run with another number of processes; null accepts any
 
@@ -272,7 +279,8 @@ class TrainConfig:
 def load_config(path: str | Path | None = None, overrides: list[str] | tuple[str, ...] = ()) -> TrainConfig:
     """Read a YAML file (or the defaults), apply `key=value` overrides in order, and check everything.
 
-    `motion_overrides.NAME=value` sets one field of the spectral configuration. Raises ConfigError with one line.
+    `motion_overrides.NAME=value` sets one field of the spectral configuration, `lora.NAME=value` one of the adapter. Raises
+    ConfigError with one line.
     """
     values: dict[str, Any] = {}
     if path is not None:
@@ -285,7 +293,8 @@ def load_config(path: str | Path | None = None, overrides: list[str] | tuple[str
             raise ConfigError(f"{file}: not valid YAML ({' '.join(str(error).split())})") from None
         if loaded is not None and not isinstance(loaded, dict):
             raise ConfigError(f"{file}: expected `key: value` lines, found {type(loaded).__name__}")
-        values.update(loaded or {})
+        values.update(flat_lora(loaded or {}))
+    line: dict[str, Any] = {}
     for text in overrides:
         key, equals, raw = text.partition("=")
         if not equals or not key:
@@ -294,7 +303,9 @@ def load_config(path: str | Path | None = None, overrides: list[str] | tuple[str
             value = yaml.safe_load(raw) if raw.strip() else raw
         except yaml.YAMLError:
             value = raw
-        _assign(values, key.strip(), value)
+        about_lora = key.strip().split(".")[0] in ("lora", *LORA.values())
+        _assign(line if about_lora else values, key.strip(), value)
+    values.update(flat_lora(line))
     known = [f.name for f in dataclasses.fields(TrainConfig)]
     for key in values:
         if key not in known:
@@ -307,11 +318,11 @@ def _assign(values: dict[str, Any], dotted: str, value: Any) -> None:
     if not rest:
         values[head] = value
         return
-    if head != "motion_overrides" or len(rest) > 1:
-        raise ConfigError(f"unknown setting {dotted!r}; only motion_overrides.NAME takes a dot")
+    if head not in ("motion_overrides", "lora") or len(rest) > 1:
+        raise ConfigError(f"unknown setting {dotted!r}; only motion_overrides.NAME and lora.NAME take a dot")
     inner = values.get(head) or {}
     if not isinstance(inner, dict):
-        raise ConfigError("motion_overrides must be a mapping of SpectralConfig fields")
+        raise ConfigError(f"{head} must be a mapping to take {dotted}")
     values[head] = {**inner, rest[0]: value}
 
 

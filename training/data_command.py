@@ -1,4 +1,4 @@
-"""`phys-pipeline data inspect|score`: look at the clips of a training set, score them, keep the good ones."""
+"""`phys-pipeline data inspect|score|cache`: look at the clips of a training set, score them, keep the good ones, encode them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,38 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from phys_pipeline.errors import ConfigError, DataError
+from training.cluster import in_ray
 from training.config import TrainConfig, load_config
+from training.pool import Engine, in_processes
 
 _USAGE = """usage: phys-pipeline data inspect SOURCE [--config FILE] [key=value ...] [-o FOLDER]
-       phys-pipeline data score SOURCE -o FILE [--workers N]
+       phys-pipeline data score SOURCE -o FILE [--workers N] [--engine processes|ray]
+       phys-pipeline data cache --config FILE [key=value ...] [--workers N] [--engine processes|ray]
 
 SOURCE is a folder of clips or a table (.csv, .jsonl, .parquet). `phys-pipeline data inspect --help` says more."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two commands; returns the exit code. Raises PhysPipelineError, with one line, on expected trouble."""
-    commands: dict[str, Callable[[Sequence[str]], int]] = {"inspect": inspect, "score": score}
+    """Run one of the commands; returns the exit code. Raises PhysPipelineError, with one line, on expected trouble."""
+    commands: dict[str, Callable[[Sequence[str]], int]] = {"inspect": inspect, "score": score, "cache": cache}
     name, *rest = arguments or ["--help"]
     if name in ("-h", "--help"):
         print(_USAGE)
         return 0
     if name not in commands:
         raise ConfigError(f"unknown command data {name!r}: use one of {', '.join(commands)}")
-    return commands[name](rest)
+    try:
+        return commands[name](rest)
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a folder that can't be written, a full disk
+        where = f" ({error.filename})" if error.filename else ""
+        raise DataError(f"{error.strerror or error}{where}: check the paths and the free space") from None
 
 
 def inspect(arguments: Sequence[str]) -> int:
@@ -36,13 +46,18 @@ def inspect(arguments: Sequence[str]) -> int:
     parser = _parser("inspect", "Read every clip as training would and say what becomes of it, and why clips are skipped.")
     parser.add_argument("-o", "--output", metavar="FOLDER", help="write contact_sheet.png, inspection.json and clips.jsonl here")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--max-loss", type=float, metavar="L", help="keep clips with a composite motion loss of at most L")
+    parser.add_argument("--scores", metavar="FILE", help="table of `data score`; without it, the options below score first")
+    parser.add_argument(
+        "--max-loss", type=float, metavar="L", help="keep clips with a composite motion loss (the lower the better) of at most L"
+    )
     parser.add_argument("--min-dynamic", type=float, metavar="D", help="keep clips with a dynamic degree of at least D")
     parser.add_argument("--dominant", metavar="KIND", help='keep clips that mostly do this: "rotation", or "rotation|scaling"')
     parser.add_argument("--no-cuts", action="store_true", help="leave out clips that show more than one shot")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes that score (default: 1)")
+    _engine_options(parser)
     options = parser.parse_intermixed_args(arguments)
     config = _config(options)
+    if options.scores:
+        config.data_scores = options.scores
     from training import inspection
 
     wanted: dict[str, str] = {}
@@ -57,7 +72,7 @@ def inspect(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         if wanted and config.data_scores is None:
             scores = str(Path(options.output or scratch) / "scores.jsonl")
-            _score(config, scores, options.workers, "calibrated")
+            _score(config, scores, options.workers, "calibrated", _engine(options))
             config.data_scores = scores
         config.data_filters |= wanted
         found = inspection.inspect_clips(config, _progress("reading"))
@@ -80,26 +95,53 @@ def score(arguments: Sequence[str]) -> int:
     """`phys-pipeline data score`."""
     parser = _parser("score", "Score the motion of every clip into one table. A killed run goes on where it was.")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="table to write: .csv, .jsonl or .parquet")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
     parser.add_argument("--preset", choices=("calibrated", "paper"), default="calibrated", help="loss (default: calibrated)")
-    parser.add_argument("--engine", choices=("processes", "ray"), default="processes", help="what runs them (default: processes)")
+    _engine_options(parser)
     options = parser.parse_intermixed_args(arguments)
-    from training.cluster import in_ray
     from training.scores import summary
 
-    engine = in_ray if options.engine == "ray" else None
-    rows = _score(_config(options), options.output, options.workers, options.preset, engine)
-
+    rows = _score(_config(options), options.output, options.workers, options.preset, _engine(options))
     print(f"{summary(rows)}\nscores  {options.output}")
     return 0
 
 
-def _score(config: TrainConfig, output: str, workers: int, preset: str, engine: Any = None) -> list[dict[str, Any]]:
+def cache(arguments: Sequence[str]) -> int:
+    """`phys-pipeline data cache`."""
+    parser = argparse.ArgumentParser(
+        prog="phys-pipeline data cache",
+        description="Encode the clips and captions that a training run would and the cache lacks, and say what became of each. "
+        "A killed run goes on where it was. On several GPUs: accelerate launch training/train_lora.py --cache-only.",
+    )
+    parser.add_argument("--config", metavar="FILE", help="the trainer's YAML file (default: the trainer's defaults)")
+    _engine_options(parser)
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings of the trainer, such as data=DIR")
+    options = parser.parse_intermixed_args(arguments)
+    config, engine = load_config(options.config, options.overrides), _engine(options)
+    if engine is in_ray:
+        engine = partial(in_ray, gpus=True)
+    from training.encoding import make_encoder
+    from training.filling import cache_report, over_engine
+
+    encoder = make_encoder(json.dumps(config.to_dict()))
+    print(cache_report(encoder, over_engine(encoder, engine, options.workers, _progress("encoding"))))
+    return 0
+
+
+def _engine_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes (default: 1)")
+    parser.add_argument("--engine", choices=("processes", "ray"), default="processes", help="what runs them (default: processes)")
+
+
+def _engine(options: argparse.Namespace) -> Engine:
+    if options.workers < 1:
+        raise ConfigError(f"--workers is {options.workers}: use at least 1")
+    return in_ray if options.engine == "ray" else in_processes
+
+
+def _score(config: TrainConfig, output: str, workers: int, preset: str, engine: Engine) -> list[dict[str, Any]]:
     from training.scores import score_entries
     from training.sources import filter_entries, list_entries
 
-    if workers < 1:
-        raise ConfigError(f"--workers is {workers}: use at least 1")
     entries, _ = filter_entries(list_entries(config), config)
     return score_entries(entries, output, workers=workers, preset=preset, progress=_progress("scoring"), engine=engine)
 

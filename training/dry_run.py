@@ -3,12 +3,17 @@
 Memory of one device while training (the rest of the program, the motion loss and fragmentation come on top):
 
     weights       every parameter of the transformer: 2 bytes in bf16 or fp16, 4 in fp32 and where all are trained
+                  with base_quantization the linear layers of the blocks: 1 byte (int8) or 0.5625 (nf4)
+                  with block_offload the largest block and what lies outside the blocks
     adapter       4 bytes for each trained parameter (LoRA only; the others are counted above)
     gradients     4 bytes for each trained parameter
     optimiser     8 bytes for each trained parameter (adamw8bit: 2), and 4 for its average with ema_decay
     activations   34 N d bytes for each block at 16 bits, twice that in fp32: N tokens of all samples on the device, width d
                   (Korthikanti et al. 2022, arXiv:2205.05198, with attention that stores no scores)
                   with gradient_checkpointing: 2 N d for each block, and 34 N d for the one that is computed again
+
+With parallel=fsdp2 weights, adapter, gradients and optimiser are divided by the number of processes, and two whole blocks come on
+top: the one in use and the one that is being collected.
 """
 
 from __future__ import annotations
@@ -24,19 +29,23 @@ from typing import Any
 
 import torch
 
-from phys_pipeline.errors import ConfigError, DataError, MediaError, ModelError, first_line
+from phys_pipeline.adapters.layers import linear_layers
+from phys_pipeline.errors import ConfigError, DataError, ModelError, first_line
 from phys_pipeline.families import VideoFamily, get_family
 from phys_pipeline.families.sources import TINY, tiny_folder
-from phys_pipeline.media import probe
+from training.buckets import config_buckets, steps_of_epochs
 from training.checkpoint import check_resume, find_resume, finished_run, refuse_unfinished
 from training.config import TrainConfig
-from training.data import window_starts
-from training.launch import check_motion_frames
-from training.objective import share_below, spectral_config
+from training.data import SkipClip, plan_windows
+from training.launch import check_devices
+from training.objective import check_scored_frames, share_below, spectral_config
 from training.optimizer import check_optimizer
-from training.schedule import model_shift, noise_levels, steps_of_epochs
+from training.quantization import BYTES, check_quantization
+from training.schedule import model_shift, noise_levels
+from training.sharding import transformer_blocks
 from training.sources import Clip, Skipped, find_clips, reason_table
 from training.tracking import check_trackers
+from training.validate import held_out_digests
 from training.weights import attach
 
 _BINS = 10
@@ -66,23 +75,31 @@ def dry_run(config: TrainConfig) -> str:
     spectral_config(config)
     check_trackers(config.trackers)
     check_optimizer(config)
+    check_quantization(config)
     family = get_family(config.family)
     processes = config.num_processes or int(os.environ.get("WORLD_SIZE", "1"))
+    check_devices(config, processes)
     vae = empty_part("vae", config, family, open_points)
     transformer = empty_part("transformer", config, family, open_points)
+    for bucket in config_buckets(config):
+        family.check_size(*bucket, vae)
     channels, *latent = family.latent_shape(config.frames, config.height, config.width, vae)
-    check_motion_frames(config, latent[0])
+    check_scored_frames(config, config.frames, latent[0])
     family.bind(transformer)
-    clips, skipped, samples = count_samples(config)
-    held_out = count_samples(replace(config, data=config.validation_data))[2] if config.validation_data else 0
-    if config.validation_split:
-        held_out = max(1, round(config.validation_split * len(clips))) * samples // len(clips)
-        samples -= held_out
-    config = steps_of_epochs(config, samples, processes)
+    clips, skipped, windows = count_samples(config)
+    out = held_out_digests(config, {clip.digest for clip in clips}) if config.validation_split else set()
+    bucket_of = [bucket for clip, own in zip(clips, windows, strict=True) if clip.digest not in out for bucket in own]
+    samples = len(bucket_of)
+    held_out = sum(map(len, windows)) - samples
+    if config.validation_data:
+        held_out = sum(map(len, count_samples(replace(config, data=config.validation_data))[2]))
+    captions = {clip.caption for clip in clips}
+    config = steps_of_epochs(config, bucket_of, processes)
     batch = config.train_batch_size * config.gradient_accumulation_steps * processes
     lines = [
         f"clips: {len(clips)} usable, {len(skipped)} skipped; {samples} samples to train on, {held_out} held out",
         *(f"  skipped {s.name}: {s.reason}" for s in skipped),
+        f"captions: {len(captions)} different ones, the longest of {max(len(caption.split()) for caption in captions)} words",
         f"steps: {config.max_train_steps} of {batch} samples ({config.train_batch_size} per process x "
         f"{config.gradient_accumulation_steps} accumulated x {processes} processes): "
         f"{config.max_train_steps * batch / samples:.2f} epochs of {samples / batch:.1f} steps",
@@ -99,13 +116,13 @@ def dry_run(config: TrainConfig) -> str:
     trained = sum(p.numel() for p in attach(transformer, config, family))
     what = f"LoRA of rank {config.rank}" if config.rank else "every weight"
     lines.append(f"trainable parameters: {trained:,} ({what}) of a transformer of {parameters:,}")
-    memory = estimate_memory(config, transformer, parameters, trained, config.train_batch_size * (video + text))
+    memory = estimate_memory(config, transformer, parameters, trained, config.train_batch_size * (video + text), processes)
     lines += _memory_lines(memory, config)
     lines.append(_disk(config, trained, samples * math.prod((channels, *latent)) * 4))
     lines += _histogram(config, family, open_points)
     if config.needs_vae:
         open_points.append("memory of decoding in training steps (motion_space=pixel, flow) is not in the estimate")
-    open_points.append("clips were judged by their headers: unreadable frames and repeated ones show when they are encoded")
+    open_points.append("clips were judged by the times in their files: frames that don't decode show when they are encoded")
     return "\n".join([*lines, *(f"not checked: {point}" for point in open_points), "nothing was loaded, encoded or written"])
 
 
@@ -144,34 +161,28 @@ def empty_part(part: str, config: TrainConfig, family: VideoFamily, open_points:
         return cls() if file is None else cls.from_config(json.loads(file.read_text(encoding="utf-8")))
 
 
-def count_samples(config: TrainConfig) -> tuple[list[Clip], list[Skipped], int]:
-    """Usable clips, the others with the reason, and the windows of the former, all from the files' headers.
+def count_samples(config: TrainConfig) -> tuple[list[Clip], list[Skipped], list[list[int]]]:
+    """Usable clips, the others with the reason, and each of the former's windows' buckets, without decoding pictures.
 
     Raises DataError when no clip is usable.
     """
     clips, skipped = find_clips(config)
-    usable, samples = [], 0
+    usable, windows, buckets = [], [], config_buckets(config)
     for clip in clips:
         try:
-            info = probe(clip.path)
-        except MediaError as error:
-            skipped.append(Skipped(clip.name, f"unreadable: {error}"))
-            continue
-        duration = info.duration if config.max_clip_seconds is None else min(info.duration, config.max_clip_seconds)
-        count = info.frames if config.frames == 1 else math.floor(duration * config.fps + 1e-3)
-        stride = config.window_stride or max(1, config.frames // 2)
-        windows = len(window_starts(count, config.frames, config.frame_extraction, config.samples_per_clip, stride))
-        if not windows:
-            skipped.append(Skipped(clip.name, f"too short: {count} frames at {config.fps:g} fps, needs {config.frames}"))
-            continue
-        usable.append(clip)
-        samples += windows
+            plan = plan_windows(clip, config)
+            windows.append(len(plan.windows) * [buckets.index(plan.bucket)])
+            usable.append(clip)
+        except SkipClip as reason:
+            skipped.append(Skipped(clip.name, str(reason)))
     if not usable:
         raise DataError(f"no usable clip in {config.data}: {reason_table(skipped) or 'the folder holds no clip'}")
-    return usable, skipped, samples
+    return usable, skipped, windows
 
 
-def estimate_memory(config: TrainConfig, transformer: Any, parameters: int, trained: int, tokens: int) -> Memory:
+def estimate_memory(
+    config: TrainConfig, transformer: Any, parameters: int, trained: int, tokens: int, processes: int = 1
+) -> Memory:
     """Bytes on one device; `tokens` are those of all samples of one forward pass, text included."""
     settings = transformer.config
     width = settings.num_attention_heads * settings.attention_head_dim
@@ -179,14 +190,28 @@ def estimate_memory(config: TrainConfig, transformer: Any, parameters: int, trai
     full = config.rank is None
     per_value = 2 if config.precision == "fp32" else 1
     block = 34 * tokens * width * per_value
+    parts = 1 if config.parallel == "ddp" else processes
     return Memory(
-        weights=parameters * (4 if full or config.precision == "fp32" else 2),
-        adapter=0 if full else 4 * trained,
-        gradients=4 * trained,
-        optimizer=trained * ((2 if config.optimizer == "adamw8bit" else 8) + (4 if config.ema_decay else 0)),
+        weights=_weight_bytes(config, transformer, parameters, parts),
+        adapter=0 if full else 4 * trained // parts,
+        gradients=4 * trained // parts,
+        optimizer=trained * ((2 if config.optimizer == "adamw8bit" else 8) + (4 if config.ema_decay else 0)) // parts,
         activations=blocks * block,
         activations_checkpointed=blocks * 2 * tokens * width * per_value + block,
     )
+
+
+def _weight_bytes(config: TrainConfig, transformer: Any, parameters: int, parts: int) -> int:
+    """Bytes of the frozen weights (or of all, where all are trained) on one of `parts` devices."""
+    each = 4 if config.rank is None or config.precision == "fp32" else 2
+    sizes = [sum(p.numel() for p in block.parameters() if config.rank is None or not p.requires_grad)
+             for block in transformer_blocks(transformer)]  # fmt: skip
+    if config.block_offload:
+        return (parameters - sum(sizes) + max(sizes)) * each
+    if config.base_quantization != "none":
+        linear = sum(layer.weight.numel() for block in transformer_blocks(transformer) for layer in linear_layers(block).values())
+        return (parameters - linear) * each + round(linear * BYTES[config.base_quantization])
+    return parameters * each // parts + (2 * max(sizes) * each if parts > 1 else 0)
 
 
 def _memory_lines(memory: Memory, config: TrainConfig) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from phys_pipeline.media import probe
 from phys_pipeline.media.text import MUTED, Surface
 from training.config import TrainConfig
 from training.data import SkipClip, read_windows
-from training.sources import Clip, Skipped, find_clips
-from training.tables import write_table
+from training.scores import BOOKKEEPING
+from training.sources import CAPTION_COLUMNS, PATH_COLUMNS, Clip, Skipped, find_clips, list_entries
+from training.tables import typed, write_table
 
 _SHEET_FRAMES, _SHEET_WIDTH = 6, 720  # pixels
 _SHEET_ROWS = 100
@@ -43,12 +44,25 @@ class ClipFacts:
 
 @dataclass(frozen=True)
 class Inspection:
-    """All clips of a source; `strips` are the pictures of the sheet, (T, H, W, 3) uint8, for the first clips."""
+    """All clips of a source; `strips` are the pictures of the sheet, (T, H, W, 3) uint8, for the first clips.
+
+    `columns` are those of the clips' table and of their scores, by path and caption.
+    """
 
     clips: list[Clip]
     facts: list[ClipFacts]
     skipped: list[Skipped]
     strips: list[np.ndarray]
+    columns: dict[tuple[Path, str], Mapping[str, Any]]
+
+    def scored(self) -> list[tuple[str, ...]]:
+        """Motion loss and dominant motion of every clip as text, nothing when none has a score."""
+        rows = [self.columns[clip.path, clip.caption] for clip in self.clips]
+        pairs = [(typed(row.get("composite")), row.get("dominant")) for row in rows]
+        known: list[tuple[str, ...]] = [
+            (f"{loss:.3f}" if isinstance(loss, (int, float)) else "", str(kind or "")) for loss, kind in pairs
+        ]
+        return known if any(loss for loss, *_ in known) else []
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form (schema "phys-pipeline/data-inspection", version 1)."""
@@ -76,7 +90,10 @@ class Inspection:
 
 def inspect_clips(config: TrainConfig, progress: Callable[[int, int], None] = lambda done, total: None) -> Inspection:
     """Read every clip as training would. A missing caption is a reason to skip here, whatever `missing_captions` says."""
-    clips, skipped = find_clips(dataclasses.replace(config, missing_captions="skip"))
+    config = dataclasses.replace(config, missing_captions="skip")
+    clips, skipped = find_clips(config)
+    wanted = {(clip.path, clip.caption) for clip in clips}
+    columns = {key: entry.columns for entry in list_entries(config) if (key := (entry.path, entry.caption)) in wanted}
     used: list[Clip] = []
     facts: list[ClipFacts] = []
     strips: list[np.ndarray] = []
@@ -97,7 +114,7 @@ def inspect_clips(config: TrainConfig, progress: Callable[[int, int], None] = la
             if len(strips) < _SHEET_ROWS:
                 strips.append(_strip(windows[0]))
         progress(number, len(clips))
-    return Inspection(used, facts, skipped, strips)
+    return Inspection(used, facts, skipped, strips, columns)
 
 
 def text_report(inspection: Inspection, source: str) -> str:
@@ -108,12 +125,12 @@ def text_report(inspection: Inspection, source: str) -> str:
         f"{_number(about['windows'], 'window')}"
     ]
     if inspection.facts:
-        heads = ("clip", "size", "fps", "seconds", "bucket", "windows", "caption")
-        rows = [
-            (f.name, f"{f.width}x{f.height}", f"{f.fps:.4g}", f"{f.seconds:.2f}", f.bucket, str(f.windows), f.caption)
-            for f in inspection.facts
-        ]
-        lines += ["", *_aligned([heads, *rows])]
+        scored = inspection.scored()
+        rows = [["clip", "size", "fps", "seconds", "bucket", "windows", *(["loss", "dominant"] if scored else []), "caption"]]
+        for f, scores in zip(inspection.facts, scored or [()] * len(inspection.facts), strict=True):
+            size, rate, seconds = f"{f.width}x{f.height}", f"{f.fps:.4g}", f"{f.seconds:.2f}"
+            rows.append([f.name, size, rate, seconds, f.bucket, str(f.windows), *scores, f.caption])
+        lines += ["", *_aligned(rows)]
     lines += [
         "",
         *(
@@ -121,7 +138,8 @@ def text_report(inspection: Inspection, source: str) -> str:
             for name, n in about["buckets"].items()
         ),
     ]
-    lines += [f"skipped {s.name}: {s.reason}" for s in inspection.skipped]
+    if inspection.skipped:
+        lines += ["", *_aligned([("skipped", "reason"), *((s.name, s.reason) for s in inspection.skipped)])]
     return "\n".join(lines)
 
 
@@ -153,13 +171,18 @@ def contact_sheet(inspection: Inspection, path: str | Path) -> None:
 
 
 def write_clip_list(inspection: Inspection, path: str | Path) -> None:
-    """The used clips as a table that `data=FILE` takes, with paths relative to it."""
+    """The used clips as a table that `data=FILE` takes, with paths relative to it and the columns that filters may look at."""
     folder = Path(path).resolve().parent
-    rows = [
-        {"video": Path(os.path.relpath(clip.path.resolve(), folder)).as_posix(), "caption": clip.caption}
-        for clip in inspection.clips
-    ]
-    write_table(path, rows, ["video", "caption"])
+    rows = []
+    for clip in inspection.clips:
+        more = {
+            name: typed(value)
+            for name, value in inspection.columns[clip.path, clip.caption].items()
+            if name.lower() not in (*PATH_COLUMNS, *CAPTION_COLUMNS, *BOOKKEEPING)
+        }
+        video = Path(os.path.relpath(clip.path.resolve(), folder)).as_posix()
+        rows.append({"video": video, "caption": clip.caption, **more})
+    write_table(path, rows, list(dict.fromkeys(name for row in rows for name in row)))
 
 
 def _strip(window: Tensor) -> np.ndarray:  # (3, T, H, W) in [0, 1]

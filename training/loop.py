@@ -26,8 +26,8 @@ from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import VideoFamily, get_family
 from phys_pipeline.spectral import SpectralConfig
-from training.buckets import batch_indices
-from training.cache import CachedDataset, prepare_dataset
+from training.buckets import batch_indices, steps_of_epochs
+from training.cache import CachedDataset
 from training.checkpoint import (
     check_resume,
     clear_output,
@@ -35,9 +35,12 @@ from training.checkpoint import (
     finished_run,
     load_checkpoint,
     refuse_unfinished,
+    run_states,
     save_checkpoint,
 )
 from training.config import TrainConfig
+from training.encoding import DTYPES
+from training.filling import prepare_dataset
 from training.launch import start_accelerator
 from training.objective import (
     Batch,
@@ -52,19 +55,21 @@ from training.objective import (
     training_losses,
 )
 from training.objectives.coherence_weighted import CoherenceWeights
-from training.optimizer import WeightAverage, check_optimizer, make_optimizer
+from training.optimizer import WeightAverage, check_optimizer
+from training.placement import place
+from training.quantization import check_quantization, quantize_blocks
 from training.report import write_report
-from training.schedule import generator, learning_rate, model_shift, noise_levels, steps_of_epochs
+from training.schedule import generator, learning_rate, model_shift, noise_levels
+from training.sharding import gathered, whole
 from training.tracking import FreezingAlarm, RunLog, check_trackers
 from training.validate import Validator, hold_out
 from training.weights import attach, save_trained
 
 log = logging.getLogger(__name__)
 
-DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _RECORDED = (
     "objective", "motion_weight", "motion_form", "motion_space", "motion_preset", "frames", "height", "width", "fps",
-    "max_train_steps", "seed",
+    "max_train_steps", "seed", "base_quantization",
 )  # fmt: skip
 _CALIBRATION = 32  # samples, evenly over the data set, whose mean coherence weight is 1
 
@@ -78,6 +83,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     spectral = spectral_config(config)  # a wrong field or a missing package should fail before anything is loaded
     check_trackers(config.trackers)
     check_optimizer(config)
+    check_quantization(config)
     from accelerate.utils import gather_object
 
     accelerator = start_accelerator(config)
@@ -102,7 +108,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     )
     dataset, vae = prepare(config)
     dataset, held_out = hold_out(config, dataset, prepare)
-    config = steps_of_epochs(config, len(dataset), accelerator.num_processes)
+    config = steps_of_epochs(config, dataset.bucket_of, accelerator.num_processes)
     if (done := finished_run(config, dataset.digest())) is not None:
         log.info("already trained with these settings on these clips: %s", done)
         return done if accelerator.is_main_process else None
@@ -113,7 +119,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     trainer = Trainer(config, accelerator, family, dataset, vae, spectral)
     trainer.describe()
     validator = None
-    if accelerator.is_main_process and (held_out is not None or config.validation_prompts):
+    if held_out is not None or config.validation_prompts:
         validator = Validator(trainer, held_out)
         validator.run(None)  # nothing is trained yet: these are the base model's numbers
     if resumed is not None:
@@ -122,14 +128,14 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
     accelerator.wait_for_everyone()
     trainer.run(resumed.step if resumed else 0, validator, show_bar=progress)
 
-    result, path = Path(config.output_dir), None
+    result = Path(config.output_dir)
     if accelerator.is_main_process:
         config.save(result / "config.yaml")
-        if trainer.average is not None:
-            (result / "ema").mkdir(exist_ok=True)
-            with trainer.average.in_place():
-                trainer.save(result / "ema")
-        path = trainer.save(result)
+    if trainer.average is not None:
+        with trainer.average.in_place():
+            trainer.save(result / "ema")
+    path = trainer.save(result)
+    if accelerator.is_main_process:
         extend_provenance(result / "provenance.json", trainer, time.time() - started)
         log.info("wrote %s", write_report(result))
     accelerator.wait_for_everyone()
@@ -155,12 +161,16 @@ class Trainer:
         self.global_batch = config.train_batch_size * config.gradient_accumulation_steps * accelerator.num_processes
 
         model = family.load("transformer", config.model, dtype=torch.float32 if config.rank is None else self.dtype)
-        self.parameters = attach(model, config, family)
+        if config.base_quantization != "none":
+            quantize_blocks(model, config.base_quantization, accelerator.device)
+        parameters = attach(model, config, family)
         if config.gradient_checkpointing:
             model.enable_gradient_checkpointing()
         model.train()
         self.bare_model: nn.Module = model
-        self.model, self.optimizer = accelerator.prepare(model, make_optimizer(self.parameters, config))
+        placed = place(model, parameters, config, accelerator)
+        self.model, self.no_sync = placed.model, placed.no_sync
+        self.parameters, self.optimizer = placed.parameters, placed.optimizer
         self.average = None if config.ema_decay is None else WeightAverage(self.parameters, config.ema_decay)
         self.vae = vae
         self.objective = self._objective(spectral, vae)
@@ -232,8 +242,7 @@ class Trainer:
                     if done % config.log_every == 0 or done == steps:
                         records.write(done, record)
                 if config.checkpoint_every and done % config.checkpoint_every == 0 and done < steps:
-                    if main:
-                        log.info("wrote %s", self.save_checkpoint(done))
+                    self.save_checkpoint(done)
                     self.accelerator.wait_for_everyone()
                 if done == steps or (config.validate_every and done % config.validate_every == 0):
                     if validator is not None:
@@ -259,7 +268,7 @@ class Trainer:
             places = range(first, first + config.train_batch_size)
             torch.manual_seed(generator(config.seed, "layers", step, first).initial_seed())  # dropout inside layers, if any
             last = micro == config.gradient_accumulation_steps - 1
-            with nullcontext() if last else accelerator.no_sync(self.model):
+            with nullcontext() if last else self.no_sync():
                 losses, used = self.losses(step, places, sigmas[first : first + config.train_batch_size])
                 if measure and ratio is None:
                     ratio = gradient_norm_ratio(losses, self.parameters)
@@ -274,7 +283,7 @@ class Trainer:
                 "(the last checkpoint is intact: resume=true)"
             )
         accelerator.unscale_gradients(self.optimizer)
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm, foreach=True))
+        norm = float(whole(nn.utils.clip_grad_norm_(self.parameters, config.max_grad_norm, foreach=True)))
         if not math.isfinite(norm) and accelerator.scaler is None:  # the fp16 scaler skips such a step by itself
             raise ModelError(
                 f"step {step + 1}: the gradient is not finite on {', '.join(names)}; lower learning_rate or motion_weight"
@@ -340,17 +349,26 @@ class Trainer:
             return training_losses(predict, self.family.path, *tensors, self.objective.held_out)
         return training_losses(predict, self.family.path, *tensors, self.objective, replace(batch, base=base))
 
-    def save(self, folder: Path) -> Path:
-        """Write and verify what is trained, with what a reader needs to know in its provenance."""
+    def save(self, folder: Path) -> Path | None:
+        """Write and verify what is trained; the main process does and returns its path, the others hand over their slices."""
+        with gathered(self.bare_model, self.accelerator.is_main_process):
+            return self._write(folder) if self.accelerator.is_main_process else None
+
+    def _write(self, folder: Path) -> Path:
+        """What is trained, with what a reader needs to know in its provenance."""
         config = self.config
         about: dict[str, Any] = {name: getattr(config, name) for name in _RECORDED}
         about |= {"guidance": self.guidance, "shift": self.shift, "data": self.dataset.digest(), "phys_pipeline": __version__}
+        folder.mkdir(exist_ok=True)
         return save_trained(self.bare_model, folder, config, self.family, about)
 
-    def save_checkpoint(self, step: int) -> Path:
-        """Write the folder from which the run goes on after `step` steps."""
-        data, scaler = self.dataset.digest(), self.accelerator.scaler
-        return save_checkpoint(self.config, step, data, self.save, self.optimizer, scaler, self.average)
+    def save_checkpoint(self, step: int) -> None:
+        """Write the folder from which the run goes on after `step` steps: the main process does, all must call it."""
+        main = self.accelerator.is_main_process
+        states = whole(run_states(self.optimizer, self.accelerator.scaler, self.average), keep=main)
+        with gathered(self.bare_model, keep=main):
+            if main:
+                log.info("wrote %s", save_checkpoint(self.config, step, self.dataset.digest(), self._write, states))
 
 
 def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:

@@ -194,6 +194,21 @@ def step_record(sums: Tensor, names: tuple[str, ...], batch: int) -> dict[str, f
     return record
 
 
+def check_scored_frames(config: TrainConfig, frames: int, latent_frames: int) -> None:
+    """Raise ConfigError where an objective on latents would see fewer than three frames of them (the first is left out)."""
+    scored = latent_frames - (latent_frames < frames)
+    if scored >= 3:
+        return
+    for name in ("spectral", "anchored", "repaired", "coherence_weighted"):
+        if name in config.active and config.motion_space == "latent":
+            raise ConfigError(
+                f"motion_space=latent leaves {scored} of {frames} frames, too few for motion: "
+                f"use more frames, motion_space=pixel or an objective without {name}"
+            )
+    if "preference" in config.active and config.preference_space == "latent":
+        raise ConfigError(f"preference reorders latent frames and has {scored}: use more frames or preference_space=pixel")
+
+
 def build_objective(
     config: TrainConfig,
     spectral: SpectralConfig,
@@ -211,15 +226,9 @@ def build_objective(
 
     Raises ConfigError for clips that are too short and settings that don't go with their size.
     """
+    check_scored_frames(config, clip[0], latents[1])
     active, pixels = config.active, config.motion_space == "pixel"
     drop_first = latents[1] < clip[0]
-    scored = latents[1] - drop_first
-    for name in ("spectral", "anchored", "repaired", "coherence_weighted"):
-        if name in active and not pixels and scored < 3:
-            raise ConfigError(
-                f"motion_space=latent leaves {scored} of {clip[0]} frames, too few for motion: "
-                f"use more frames, motion_space=pixel or an objective without {name}"
-            )
     every_step = config.motion_sigma == "every_step"
     seen: dict[str, Any] = {"decode": decode if pixels else None, "crop": _crop(config, clip, latents), "drop_first": drop_first}
     terms: dict[str, tuple[float, MotionTerm]] = {}
@@ -246,8 +255,6 @@ def build_objective(
     preference = None
     if "preference" in active:
         in_pixels = config.preference_space == "pixel"
-        if not in_pixels and scored < 3:
-            raise ConfigError(f"preference reorders latent frames and has {scored}: use more frames or preference_space=pixel")
         coders: dict[str, Any] = {"decode": decode, "encode": encode} if in_pixels else {}
         preference = config.preference_weight, Preference(
             config.preference_corruptions, form=config.preference_form, beta=config.preference_beta,  # type: ignore[arg-type]

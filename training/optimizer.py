@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from phys_pipeline.errors import ConfigError
 from training.config import TrainConfig
+from training.sharding import placed_like
 
 
 def check_optimizer(config: TrainConfig) -> None:
@@ -51,7 +52,7 @@ class WeightAverage:
         if [a.shape for a in average] != [a.shape for a in self.average]:
             raise ConfigError("the checkpoint's weight average is of another model: set ema_decay=null or start afresh")
         for mine, saved in zip(self.average, average, strict=True):
-            mine.copy_(saved)
+            mine.copy_(placed_like(saved, mine))
 
     @contextmanager
     def in_place(self) -> Iterator[None]:

@@ -6,7 +6,6 @@ run needs no saved random state, and two processes with one sample each see the 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 from functools import lru_cache
@@ -59,11 +58,3 @@ def learning_rate(config: TrainConfig, step: int) -> float:
         return config.learning_rate * (step + 1) / (warmup + 1)
     progress = (step - warmup) / max(1, config.max_train_steps - warmup)
     return config.learning_rate * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0)))
-
-
-def steps_of_epochs(config: TrainConfig, samples: int, processes: int) -> TrainConfig:
-    """The settings with `max_train_steps` worked out from `num_epochs`, rounded up to whole steps; unchanged without it."""
-    if config.num_epochs is None:
-        return config
-    batch = config.train_batch_size * config.gradient_accumulation_steps * processes
-    return dataclasses.replace(config, max_train_steps=math.ceil(config.num_epochs * samples / batch))

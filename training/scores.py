@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
 import os
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 
 from phys_pipeline.errors import DataError, PhysPipelineError
 from phys_pipeline.media.cuts import has_cut
+from training.pool import Engine, Failure, Job, in_processes
 from training.sources import Entry
 from training.tables import Row, check_suffix, read_table, write_table
 
 log = logging.getLogger(__name__)
+
+RowKey: TypeAlias = tuple[str, int, int, str]  # name, bytes, date in nanoseconds, preset
 
 LOSSES = ("composite", "translation", "rotation", "scaling")
 COLUMNS = (
@@ -29,7 +28,7 @@ COLUMNS = (
     "is_static", "velocity_x_percent_per_s", "velocity_y_percent_per_s", "rotation_deg_per_s", "zoom_percent_per_s", "has_cut",
     "error", "preset", "bytes", "modified_ns",
 )  # fmt: skip
-_ATTEMPTS = 2  # a clip whose process died is tried once more, in a new process
+BOOKKEEPING = ("error", "preset", "bytes", "modified_ns")  # columns that say nothing about the clip
 
 
 def score_clip(path: Path, preset: str) -> Row:
@@ -55,21 +54,6 @@ def score_clip(path: Path, preset: str) -> Row:
     }
 
 
-@dataclass(frozen=True)
-class Job:
-    """One clip to score and what tells whether an old row is still its row."""
-
-    entry: Entry
-    size: int  # bytes
-    modified_ns: int
-    preset: str
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """Name, bytes, date and preset."""
-        return self.entry.name, self.size, self.modified_ns, self.preset
-
-
 def score_entries(
     entries: Sequence[Entry],
     output: str | Path,
@@ -78,7 +62,7 @@ def score_entries(
     preset: str = "calibrated",
     progress: Callable[[int, int], None] = lambda done, total: None,
     score: Callable[[Path, str], Row] = score_clip,
-    engine: Callable[[Sequence[Job], int, Callable[[Path, str], Row]], Iterator[tuple[Job, Row]]] | None = None,
+    engine: Engine = in_processes,
 ) -> list[Row]:
     """Score every clip into the table `output`, in the order of `entries`; returns its rows.
 
@@ -91,21 +75,24 @@ def score_entries(
     check_suffix(output)
     if not entries:
         raise DataError("no clip to score")
-    jobs = [_job(entry, preset) for entry in dict((entry.name, entry) for entry in entries).values()]
+    of_job = {_key(entry, preset): entry for entry in {entry.name: entry for entry in entries}.values()}
     record = output.with_name(f"{output.name}.partial.jsonl")
     done = {_row_key(row): row for row in _earlier(output, record)}
-    todo = [job for job in jobs if job.key not in done]
-    log.info("%d clips, %d scored before, %d to score", len(jobs), len(jobs) - len(todo), len(todo))
+    todo = [Job(key, (entry.path, preset)) for key, entry in of_job.items() if key not in done]
+    before = len(of_job) - len(todo)
+    log.info("%d clips, %d scored before, %d to score", len(of_job), before, len(todo))
     record.parent.mkdir(parents=True, exist_ok=True)
     with record.open("a", encoding="utf-8") as stream, _unless_empty(record):
-        for count, (job, measured) in enumerate((engine or _in_processes)(todo, workers, score), 1):
-            row = {"video": job.entry.name, "caption": job.entry.caption, **measured, "preset": preset}
-            row |= {"bytes": job.size, "modified_ns": job.modified_ns}
+        for count, (job, result) in enumerate(engine(todo, workers, score), before + 1):
+            measured = {"error": result.reason} if isinstance(result, Failure) else result
+            name, size, modified_ns, _ = job.key
+            row = {"video": name, "caption": of_job[job.key].caption, **measured, "preset": preset}
+            row |= {"bytes": size, "modified_ns": modified_ns}
             done[job.key] = row
             stream.write(json.dumps(row, ensure_ascii=False) + "\n")
             stream.flush()
-            progress(len(jobs) - len(todo) + count, len(jobs))
-    rows = [{**dict.fromkeys(COLUMNS), **done[job.key], "caption": job.entry.caption} for job in jobs]
+            progress(count, len(of_job))
+    rows = [{**dict.fromkeys(COLUMNS), **done[key], "caption": entry.caption} for key, entry in of_job.items()]
     write_table(output, rows, COLUMNS)
     record.unlink(missing_ok=True)
     return rows
@@ -121,16 +108,17 @@ def _unless_empty(record: Path) -> Iterator[None]:
             record.unlink()
 
 
-def _job(entry: Entry, preset: str) -> Job:
+def _key(entry: Entry, preset: str) -> RowKey:
+    """What tells whether an old row is still the clip's: name, bytes, date and preset."""
     try:
         status = entry.path.stat()
     except OSError:
-        return Job(entry, 0, 0, preset)  # scoring says that it is missing
-    return Job(entry, status.st_size, status.st_mtime_ns, preset)
+        return entry.name, 0, 0, preset  # scoring says that it is missing
+    return entry.name, status.st_size, status.st_mtime_ns, preset
 
 
-def _row_key(row: Row) -> tuple[Any, ...]:
-    return row.get("video"), int(row.get("bytes") or 0), int(row.get("modified_ns") or 0), row.get("preset")
+def _row_key(row: Row) -> RowKey:
+    return str(row.get("video")), int(row.get("bytes") or 0), int(row.get("modified_ns") or 0), str(row.get("preset"))
 
 
 def _earlier(output: Path, record: Path) -> Iterator[Row]:
@@ -144,76 +132,6 @@ def _earlier(output: Path, record: Path) -> Iterator[Row]:
     if len(whole) < len(lines):
         os.truncate(record, sum(map(len, whole)))
     yield from (json.loads(line) for line in whole)
-
-
-@dataclass
-class _Worker:
-    process: Any
-    pipe: Connection
-    job: Job | None = None
-
-
-def _in_processes(jobs: Sequence[Job], workers: int, score: Callable[[Path, str], Row]) -> Iterator[tuple[Job, Row]]:
-    """Each job with its measured columns, as they are done; a process that dies is replaced, its clip tried again once."""
-    waiting, deaths = list(reversed(jobs)), dict.fromkeys((job.key for job in jobs), 0)
-    pool: list[_Worker] = []
-    try:
-        while waiting or any(worker.job for worker in pool):
-            while waiting and len(pool) < workers:
-                pool.append(_start(workers, score))
-                _give(pool[-1], waiting.pop())
-            ready = wait([worker.pipe for worker in pool if worker.job])
-            for worker in [worker for worker in pool if worker.pipe in ready]:
-                job = worker.job
-                assert job is not None
-                try:
-                    row = worker.pipe.recv()
-                except (EOFError, ConnectionError):
-                    pool.remove(worker)
-                    worker.process.join()
-                    deaths[job.key] += 1
-                    if deaths[job.key] < _ATTEMPTS:
-                        waiting.append(job)
-                    else:
-                        yield job, {"error": f"its process died {_ATTEMPTS} times (exit code {worker.process.exitcode})"}
-                    continue
-                worker.job = None
-                if waiting:
-                    _give(worker, waiting.pop())
-                yield job, row
-    finally:
-        for worker in pool:
-            worker.pipe.close()  # a process ends when its pipe does
-        for worker in pool:
-            if worker.job:
-                worker.process.terminate()
-            worker.process.join()
-
-
-def _give(worker: _Worker, job: Job) -> None:
-    worker.job = job
-    with suppress(ConnectionError):  # it has died; receiving says so
-        worker.pipe.send((job.entry.path, job.preset))
-
-
-def _start(workers: int, score: Callable[[Path, str], Row]) -> _Worker:
-    context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    here, there = context.Pipe()
-    process = context.Process(target=_work, args=(there, workers, score), daemon=True)
-    process.start()
-    there.close()
-    return _Worker(process, here)
-
-
-def _work(pipe: Connection, workers: int, score: Callable[[Path, str], Row]) -> None:
-    """A process: score what comes through the pipe until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))  # before torch is loaded
-    try:
-        while True:
-            pipe.send(score(*pipe.recv()))
-    except (EOFError, ConnectionError):
-        return
 
 
 def summary(rows: Iterable[Row]) -> str:

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ SUFFIXES = (
 )  # fmt: skip
 TABLES = (".csv", ".jsonl", ".parquet")
 STILL = "a still picture; pictures train only with frames=1 or a bucket of one frame"
-_PATH_COLUMNS = ("video", "file", "path", "file_name")
-_CAPTION_COLUMNS = ("caption", "text")
+_MOST_NAMED = 50  # in a line of text
+PATH_COLUMNS = ("video", "file", "path", "file_name")
+CAPTION_COLUMNS = ("caption", "text")
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
@@ -56,39 +58,75 @@ class Entry:
     name: str
     caption: str
     columns: Mapping[str, Any] = field(default_factory=dict)
+    fault: str = ""  # why the caption, or the folder, can't be read
 
 
 def find_clips(config: TrainConfig) -> tuple[list[Clip], list[Skipped]]:
     """The clips of `config.data` that pass the filters, with their captions, and the others with their reasons.
 
-    Raises DataError when the source is missing, when a filter names an unknown column, or lists every clip that lacks a caption
-    unless `missing_captions: skip`.
+    Raises DataError as `select_entries`.
+    """
+    entries, skipped = select_entries(config)
+    clips, unreadable = join_digests(entries, {path: read_digest(path) for path in {entry.path for entry in entries}})
+    return clips, skipped + unreadable
+
+
+def select_entries(config: TrainConfig) -> tuple[list[Entry], list[Skipped]]:
+    """The entries of `config.data` whose files are there and can be clips, and the others with their reasons; no file is read.
+
+    Raises DataError when the source is missing, when a filter names an unknown column, or when clips lack a caption unless
+    `missing_captions: skip`.
     """
     entries, skipped = filter_entries(list_entries(config), config)
-    clips: list[Clip] = []
+    usable: list[Entry] = []
     uncaptioned: list[Entry] = []
-    digests: dict[Path, str] = {}
+    seen: set[tuple[Path, str]] = set()
+    pictures = takes_pictures(config)
     for entry in entries:
-        if not entry.path.is_file():
-            skipped.append(Skipped(entry.name, f"no such file: {entry.path}; set video_root"))
-        elif entry.path.suffix.lower() in STILL_SUFFIXES and not takes_pictures(config):  # thumbnails need no caption
+        if not _is_text(entry.name):
+            shown = entry.name.encode("utf-8", "backslashreplace").decode()
+            skipped.append(Skipped(shown, "its name is not UTF-8; rename it"))
+        elif entry.path.is_dir() and entry.fault:
+            skipped.append(Skipped(entry.name, entry.fault))
+        elif not entry.path.is_file():
+            skipped.append(Skipped(entry.name, _absent(entry.path)))
+        elif entry.path.suffix.lower() in STILL_SUFFIXES and not pictures:  # thumbnails need no caption
             skipped.append(Skipped(entry.name, STILL))
         elif not entry.caption:
             uncaptioned.append(entry)
+        elif (entry.path, entry.caption) in seen:
+            skipped.append(Skipped(entry.name, "listed before with the same caption"))
         else:
-            if entry.path not in digests:
-                digests[entry.path] = file_digest(entry.path)
-            clips.append(Clip(entry.path, entry.name, entry.caption, digests[entry.path]))
-    from_table = is_table(config.data)
-    advice = [f"fill its {'/'.join(_CAPTION_COLUMNS)}" if from_table else f"write {_beside(entry.name)}" for entry in uncaptioned]
+            seen.add((entry.path, entry.caption))
+            usable.append(entry)
+    what = f"fill its {'/'.join(CAPTION_COLUMNS)}" if is_table(config.data) else "write {}"
+    advice = [entry.fault or what.format(Path(entry.name).with_suffix(".txt")) for entry in uncaptioned]
     if uncaptioned and config.missing_captions == "error":
-        files = ", ".join(f"{entry.name} ({what})" for entry, what in zip(uncaptioned, advice, strict=True))
+        files = [f"{entry.name} ({what})" for entry, what in zip(uncaptioned, advice, strict=True)]
         raise DataError(
-            f"{len(uncaptioned)} clip(s) in {config.data} lack a caption: {files}; one line that says what is seen and how it "
-            "moves, or set missing_captions=skip"
+            f"{len(uncaptioned)} clip(s) in {config.data} lack a caption: {_at_most(files, ', ')}; one line that says what is "
+            "seen and how it moves, or set missing_captions=skip"
         )
     skipped += [Skipped(entry.name, f"no caption; {what}") for entry, what in zip(uncaptioned, advice, strict=True)]
+    return usable, skipped
+
+
+def join_digests(entries: Iterable[Entry], digests: Mapping[Path, str | OSError]) -> tuple[list[Clip], list[Skipped]]:
+    """Entries with what `read_digest` gave for their paths: clips, and those that can't be read."""
+    clips, skipped = [], []
+    for entry in entries:
+        digest = digests[entry.path]
+        if isinstance(digest, str):
+            clips.append(Clip(entry.path, entry.name, entry.caption, digest))
+        else:
+            skipped.append(Skipped(entry.name, f"can't be read ({digest.strerror or digest})"))
     return clips, skipped
+
+
+def _absent(path: Path) -> str:
+    if path.is_symlink():
+        return f"a symbolic link to nothing: {path}"
+    return f"not a regular file: {path}" if path.exists() else f"no such file: {path}; set video_root"
 
 
 def list_entries(config: TrainConfig) -> list[Entry]:
@@ -96,7 +134,7 @@ def list_entries(config: TrainConfig) -> list[Entry]:
     entries = _table_entries(config) if is_table(config.data) else _folder_entries(config)
     if config.data_scores is None:
         return entries
-    scores = {str(_first(row, _PATH_COLUMNS)): row for row in read_table(config.data_scores)}
+    scores = {str(_first(row, PATH_COLUMNS)): row for row in read_table(config.data_scores)}
     found = [scores.get(entry.name) or scores.get(str(entry.path)) for entry in entries]
     if scores and not any(found):
         raise DataError(f"{config.data_scores} scores no clip of {config.data}: make it with `phys-pipeline data score`")
@@ -115,12 +153,28 @@ def takes_pictures(config: TrainConfig) -> bool:
 
 
 def _folder_entries(config: TrainConfig) -> list[Entry]:
-    """All sub-folders, sorted by name; the caption of `walk.mp4` is the text of `walk.txt`."""
+    """All sub-folders, linked ones too, sorted by name; the caption of `walk.mp4` is the text of `walk.txt`."""
     root = Path(config.data)
     if not root.is_dir():
         raise DataError(f"{root}: no such folder of clips; set data=FOLDER, or a table FILE.csv, FILE.jsonl or FILE.parquet")
-    files = sorted(p for p in root.rglob("*") if p.is_file() and not p.name.startswith(".") and p.suffix.lower() in SUFFIXES)
-    return [Entry(path, path.relative_to(root).as_posix(), read_caption(path.with_suffix(".txt"))) for path in files]
+    found: list[Entry] = []
+    locked: list[OSError] = []
+    visited: set[tuple[int, int]] = set()  # device and number of folders: links may form a loop
+    for folder, below, names in os.walk(root, followlinks=True, onerror=locked.append):
+        status = os.stat(folder)
+        if (status.st_dev, status.st_ino) in visited:
+            below.clear()
+            continue
+        visited.add((status.st_dev, status.st_ino))
+        for name in names:
+            path = Path(folder, name)
+            if not name.startswith(".") and path.suffix.lower() in SUFFIXES:
+                caption, fault = read_caption(path.with_suffix(".txt"))
+                found.append(Entry(path, path.relative_to(root).as_posix(), caption, fault=fault))
+    for error in locked:
+        path = Path(error.filename)
+        found.append(Entry(path, path.relative_to(root).as_posix(), "", fault=f"a folder that can't be read ({error.strerror})"))
+    return sorted(found, key=lambda entry: entry.path)
 
 
 def _table_entries(config: TrainConfig) -> list[Entry]:
@@ -129,12 +183,12 @@ def _table_entries(config: TrainConfig) -> list[Entry]:
     root = file.parent if config.video_root is None else Path(config.video_root)
     entries, absolute = [], []
     for number, row in enumerate(rows, 1):
-        name = _first(row, _PATH_COLUMNS)
+        name = _first(row, PATH_COLUMNS)
         if name is None:
-            raise DataError(f"{file}, row {number}: no {', '.join(_PATH_COLUMNS)} among its columns {', '.join(map(repr, row))}")
+            raise DataError(f"{file}, row {number}: no {', '.join(PATH_COLUMNS)} among its columns {', '.join(map(repr, row))}")
         if os.path.isabs(str(name)):
             absolute.append(str(Path(str(name)).parent))
-        caption = " ".join(str(_first(row, _CAPTION_COLUMNS) or "").split())
+        caption = " ".join(str(_first(row, CAPTION_COLUMNS) or "").split())
         entries.append(Entry(root / str(name), str(name), caption, row))
     if not absolute:
         return entries
@@ -145,10 +199,16 @@ def _table_entries(config: TrainConfig) -> list[Entry]:
     ]
 
 
-def _first(row: Mapping[str, Any], names: Iterable[str]) -> Any:
+def _first(row: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     """The first non-empty value among columns of these names, in any case; None without one."""
-    lower = {str(column).strip().lower(): value for column, value in row.items()}
-    return next((lower[name] for name in names if lower.get(name) not in (None, "")), None)
+    return next((row[column] for column in _named(tuple(row), names) if row[column] not in (None, "")), None)
+
+
+@lru_cache(maxsize=64)
+def _named(columns: tuple[str, ...], names: tuple[str, ...]) -> list[str]:
+    """The columns that are spelled like `names`, in the order of these; the rows of a table share them."""
+    lower = {str(column).strip().lower(): column for column in columns}
+    return [lower[name] for name in names if name in lower]
 
 
 def filter_entries(entries: list[Entry], config: TrainConfig) -> tuple[list[Entry], list[Skipped]]:
@@ -212,18 +272,25 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _beside(name: str) -> str:
-    return str(Path(name).with_suffix(".txt"))
-
-
-def read_caption(path: Path) -> str:
-    """The caption in a text file as one line, "" when there is no file. Raises DataError when it is not UTF-8."""
+def _is_text(name: str) -> bool:
+    """False for a file name that is not UTF-8, which Python spells with lone surrogates."""
     try:
-        return " ".join(path.read_text(encoding="utf-8-sig").split())
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_caption(path: Path) -> tuple[str, str]:
+    """The caption in a text file as one line, "" when there is no file, and why it can't be read, "" if it can."""
+    try:
+        return " ".join(path.read_text(encoding="utf-8-sig").split()), ""
     except FileNotFoundError:
-        return ""
+        return "", ""
     except UnicodeDecodeError:
-        raise DataError(f"{path}: the caption is not UTF-8 text; save it as UTF-8") from None
+        return "", f"{path.name} is not UTF-8 text; save it as UTF-8"
+    except OSError as error:
+        return "", f"{path.name} can't be read ({error.strerror})"
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
@@ -235,8 +302,19 @@ def file_digest(path: str | os.PathLike[str]) -> str:
     return digest.hexdigest()
 
 
-def reason_table(skipped: Iterable[Skipped], most: int = 50) -> str:
-    """One line: `a.mp4: too short ...; b.mp4: unreadable ...`, at most `most` of them and the number of the others."""
-    lines = [f"{s.name}: {s.reason}" for s in skipped]
-    more = [f"and {len(lines) - most} more"] if len(lines) > most else []
-    return "; ".join(lines[:most] + more)
+def read_digest(path: Path) -> str | OSError:
+    """The digest of a file, or why it can't be read."""
+    try:
+        return file_digest(path)
+    except OSError as error:
+        return error
+
+
+def reason_table(skipped: Iterable[Skipped]) -> str:
+    """One line: `a.mp4: too short ...; b.mp4: unreadable ...`, at most 50 of them and the number of the others."""
+    return _at_most([f"{s.name}: {s.reason}" for s in skipped], "; ")
+
+
+def _at_most(texts: list[str], between: str) -> str:
+    more = [f"and {len(texts) - _MOST_NAMED} more"] if len(texts) > _MOST_NAMED else []
+    return between.join(texts[:_MOST_NAMED] + more)

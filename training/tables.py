@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -64,6 +65,22 @@ def check_suffix(path: str | Path) -> None:
         raise ConfigError(f"{path}: a table ends with {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
     if suffix == ".parquet":
         _pyarrow()
+
+
+def typed(value: Any) -> Any:
+    """A cell of CSV as what it spells: a number, true or false, None when it is empty; any other value as it is."""
+    if not isinstance(value, str):
+        return value
+    if value in ("", "true", "false"):
+        return {"": None, "true": True, "false": False}[value]
+    for kind in (int, float):
+        try:
+            number = kind(value)
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            return number
+    return value
 
 
 def _cell(value: Any) -> Any:

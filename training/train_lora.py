@@ -5,6 +5,7 @@
     accelerate launch -q training/train_lora.py --config training/configs/hunyuan_video.yaml data=my_clips resume=true
 
     python training/train_lora.py --dry-run --config training/configs/hunyuan_video.yaml data=my_clips     checks and counts only
+    accelerate launch -q training/train_lora.py --cache-only --config training/configs/hunyuan_video.yaml  clips and captions only
 
 Run from the repository root, after `pip install -e ".[train]"`. Every setting is a field of `TrainConfig` in training/config.py
 and can follow as key=value. `python training/train_lora.py ...` does the same in one process. The output folder then holds
@@ -29,14 +30,19 @@ from phys_pipeline.errors import PhysPipelineError
 from training.config import TrainConfig, load_config
 
 
-def parse(arguments: list[str] | None = None) -> tuple[TrainConfig, bool]:
-    """The checked settings of a command line, and whether it asks for a dry run."""
+def parse(arguments: list[str] | None = None) -> tuple[TrainConfig, str | None]:
+    """The checked settings of a command line, and what it asks for instead of training: "dry-run", "cache-only" or None."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", metavar="FILE", help="YAML file; the defaults without one")
-    parser.add_argument("--dry-run", action="store_true", help="check everything, print what would be trained, and stop")
+    instead = parser.add_mutually_exclusive_group()
+    for name, what in (
+        ("dry-run", "check everything, print what would be trained, and stop"),
+        ("cache-only", "encode the clips and captions that the cache lacks, list what became of each, and stop"),
+    ):
+        instead.add_argument(f"--{name}", action="store_const", dest="instead", const=name, help=what)
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that replace those of the file")
     options = parser.parse_intermixed_args(arguments)
-    return load_config(options.config, options.overrides), options.dry_run
+    return load_config(options.config, options.overrides), options.instead
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,11 +52,17 @@ def main(arguments: list[str] | None = None) -> int:
         logging.getLogger(noisy).setLevel(logging.WARNING)
     config = None
     try:
-        config, dry = parse(arguments)
-        if dry:
+        config, instead = parse(arguments)
+        if instead == "dry-run":
             from training.dry_run import dry_run
 
             print(dry_run(config))
+            return 0
+        if instead == "cache-only":
+            from training.filling import cache_only
+
+            if report := cache_only(config):
+                print(report, flush=True)
             return 0
         from training.loop import train  # late: a wrong setting is reported before torch is loaded
 

@@ -13,9 +13,10 @@ import logging
 import statistics
 import tempfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from training.loop import Trainer
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 RESULTS_FILE = "results.json"
 
@@ -83,14 +85,21 @@ def hold_out(
         return dataset, held_out
     if not config.validation_split:
         return dataset, None
-    digests = sorted({c.digest for c in dataset.clips}, key=lambda d: hashlib.sha256(f"{config.seed}:{d}".encode()).digest())
-    count = max(1, round(config.validation_split * len(digests)))
-    if count >= len(digests):
-        raise ConfigError(f"validation_split={config.validation_split} leaves none of {len(digests)} clips to train on: lower it")
-    out = set(digests[:count])
+    out = held_out_digests(config, {c.digest for c in dataset.clips})
     held_out = _subset(dataset, {c.name for c in dataset.clips if c.digest in out})
     log.info("held out: %s", ", ".join(c.name for c in held_out.clips))
     return _subset(dataset, {c.name for c in dataset.clips if c.digest not in out}), held_out
+
+
+def held_out_digests(config: TrainConfig, digests: set[str]) -> set[str]:
+    """Those of the clips' digests that `validation_split` holds out. Raises ConfigError when that is all of them."""
+    shuffled = sorted(digests, key=lambda d: hashlib.sha256(f"{config.seed}:{d}".encode()).digest())
+    count = max(1, round(config.validation_split * len(shuffled)))
+    if count >= len(shuffled):
+        raise ConfigError(
+            f"validation_split={config.validation_split} leaves none of {len(shuffled)} clips to train on: lower it"
+        )
+    return set(shuffled[:count])
 
 
 def clip_of(sample: str, names: set[str]) -> str | None:
@@ -132,7 +141,11 @@ def motion_kept(now: list[HeldOutLoss], base: list[HeldOutLoss], sigma_max: floa
 
 
 class Validator:
-    """Scores the model of a trainer as it is; first called before anything is trained, for the base model's numbers."""
+    """Scores the model of a trainer as it is; first called before anything is trained, for the base model's numbers.
+
+    Samples and videos are shared out over the processes, which must all call `run`; the main one writes the results. Every
+    process computes equally many, the last one perhaps twice: the slices of a sharded model are collected in every forward pass.
+    """
 
     def __init__(self, trainer: Trainer, held_out: CachedDataset | None) -> None:
         self.trainer, self.held_out, self.config = trainer, held_out, trainer.config
@@ -144,18 +157,25 @@ class Validator:
 
     def run(self, step: int | None, records: RunLog | None = None) -> None:
         """Write the results of step `step` (None: of the base model) and send their means to the trackers."""
-        model = self.trainer.bare_model
+        from accelerate.utils import broadcast_object_list
+
+        model, accelerator = self.trainer.bare_model, self.trainer.accelerator
+        final = self.folder / ("base" if step is None else f"step-{step}")
         model.eval()
         try:
-            with torch.no_grad(), atomic_folder(self.folder / ("base" if step is None else f"step-{step}")) as folder:
+            with torch.no_grad(), atomic_folder(final) if accelerator.is_main_process else nullcontext() as own:
+                (folder,) = broadcast_object_list([own])
                 losses = self._losses()
-                videos = self._videos(folder, step, records)
-                content = {
-                    "step": step or 0, "held_out": [asdict(x) for x in losses], "videos": [asdict(x) for x in videos],
-                }  # fmt: skip
-                (folder / RESULTS_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+                videos = self._videos(folder, step)
+                if accelerator.is_main_process:
+                    content = {
+                        "step": step or 0, "held_out": [asdict(x) for x in losses], "videos": [asdict(x) for x in videos],
+                    }  # fmt: skip
+                    (folder / RESULTS_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
         finally:
             model.train()
+        if not accelerator.is_main_process:
+            return
         values: dict[str, float] = {}
         if losses:
             values["validation/denoising"] = statistics.fmean(x.denoising for x in losses)
@@ -172,22 +192,38 @@ class Validator:
                  ", ".join(f"{name.partition('/')[2]} {value:.5f}" for name, value in values.items()))  # fmt: skip
         if records is not None and step is not None:
             records.track(values, step)
+            for video in videos:
+                self._animate(final, video, step, records)
+
+    def _shared(self, count: int, compute: Callable[[int], T]) -> list[T]:
+        """`compute(0)` ... `compute(count - 1)` on all processes, each doing every n-th; the list is everyone's."""
+        from accelerate.utils import gather_object
+
+        accelerator = self.trainer.accelerator
+        rank, processes = accelerator.process_index, accelerator.num_processes
+        own = [compute(min(first + rank, count - 1)) for first in range(0, count, processes)]
+        everyone = gather_object([own])
+        return [everyone[index % processes][index // processes] for index in range(count)]
 
     def _losses(self) -> list[HeldOutLoss]:
         """One sample and one noise level at a time, so that they may have any size and no batch changes a number."""
         if self.held_out is None:
             return []
-        names, results = {c.name for c in self.held_out.clips}, []
-        for index, sample in enumerate(self.held_out.samples):
-            x0 = self.held_out.clean(index)[None]
-            conditioning = {name: value[None] for name, value in self.held_out.conditioning(index).items()}
-            for place, sigma in enumerate(self.sigmas):
-                noise = torch.randn(x0.shape, generator=generator(self.config.seed, "validation", sample.name, place))
-                losses = self.trainer.losses_of(x0, noise, sigma[None], conditioning, self.trainer.bare_model)
-                motion = None if losses.motion is None or not len(losses.motion.values) else float(losses.motion.values[0])
-                energy = float(losses.energy_ratio[0]) if len(losses.energy_ratio) else None
-                clip = clip_of(sample.name, names) or sample.name
-                results.append(HeldOutLoss(sample.name, clip, float(sigma), float(losses.denoising), motion, energy))
+        rows = self._shared(len(self.held_out.samples), self._sample_losses)
+        return [loss for row in rows for loss in row]
+
+    def _sample_losses(self, index: int) -> list[HeldOutLoss]:
+        assert self.held_out is not None
+        sample, results = self.held_out.samples[index], []
+        clip = clip_of(sample.name, {c.name for c in self.held_out.clips}) or sample.name
+        x0 = self.held_out.clean(index)[None]
+        conditioning = {name: value[None] for name, value in self.held_out.conditioning(index).items()}
+        for place, sigma in enumerate(self.sigmas):
+            noise = torch.randn(x0.shape, generator=generator(self.config.seed, "validation", sample.name, place))
+            losses = self.trainer.losses_of(x0, noise, sigma[None], conditioning, self.trainer.bare_model)
+            motion = None if losses.motion is None or not len(losses.motion.values) else float(losses.motion.values[0])
+            energy = float(losses.energy_ratio[0]) if len(losses.energy_ratio) else None
+            results.append(HeldOutLoss(sample.name, clip, float(sigma), float(losses.denoising), motion, energy))
         return results
 
     def _sampler(self) -> LoadedModel:
@@ -204,32 +240,36 @@ class Validator:
         parts |= {"transformer": trainer.bare_model, "vae": trainer.vae, "scheduler": family.load("scheduler", config.model)}
         return replace(loaded, pipeline=type(encoders)(**parts))
 
-    def _videos(self, folder: Path, step: int | None, records: RunLog | None) -> list[GeneratedVideo]:
+    def _videos(self, folder: Path, step: int | None) -> list[GeneratedVideo]:
         if self.sampler is None:
             return []
-        vae, made = self.trainer.vae, []
+        vae, config = self.trainer.vae, self.config
         home = vae.device
         vae.to(self.trainer.accelerator.device)
+        jobs = [(number, seed) for number in range(len(config.validation_prompts)) for seed in config.validation_seeds]
         try:
-            for number, prompt in enumerate(self.config.validation_prompts):
-                for seed in self.config.validation_seeds:
-                    video = generate(self.sampler, prompt, seed, conditioning=self.prompts[prompt])
-                    name = f"prompt-{number}-seed-{seed}"
-                    write_video(folder / f"{name}.mp4", video)
-                    pair = None if step is None else self._pair(folder, name, video, step, records)
-                    made.append(GeneratedVideo(prompt, seed, f"{name}.mp4", pair, _scores(video)))
+            return self._shared(len(jobs), lambda place: self._video(folder, *jobs[place], step))
         finally:
             vae.to(home)
-        return made
 
-    def _pair(self, folder: Path, name: str, video: Video, step: int, records: RunLog | None) -> str:
-        base = read_video(self.folder / "base" / f"{name}.mp4")
-        both = side_by_side(base, video, labels=("base", f"step {step}"), height=max(16, video.height))
-        write_video(folder / f"{name}-pair.mp4", both)
-        if records is not None:
-            with tempfile.TemporaryDirectory() as scratch:
-                records.animation(f"validation/{name}", write_video(Path(scratch) / "pair.gif", both), step)
-        return f"{name}-pair.mp4"
+    def _video(self, folder: Path, number: int, seed: int, step: int | None) -> GeneratedVideo:
+        """Make and score one video; a repeated one is written again, byte for byte."""
+        prompt, name = self.config.validation_prompts[number], f"prompt-{number}-seed-{seed}"
+        assert self.sampler is not None
+        video = generate(self.sampler, prompt, seed, conditioning=self.prompts[prompt])
+        write_video(folder / f"{name}.mp4", video)
+        if step is not None:
+            base = read_video(self.folder / "base" / f"{name}.mp4")
+            both = side_by_side(base, video, labels=("base", f"step {step}"), height=max(16, video.height))
+            write_video(folder / f"{name}-pair.mp4", both)
+        return GeneratedVideo(prompt, seed, f"{name}.mp4", None if step is None else f"{name}-pair.mp4", _scores(video))
+
+    def _animate(self, folder: Path, video: GeneratedVideo, step: int, records: RunLog) -> None:
+        """Send a pair of videos to the trackers, which show GIFs."""
+        assert video.pair is not None
+        with tempfile.TemporaryDirectory() as scratch:
+            file = write_video(Path(scratch) / "pair.gif", read_video(folder / video.pair))
+            records.animation(f"validation/{Path(video.file).stem}", file, step)
 
 
 def _scores(video: Video) -> dict[str, float] | None:

@@ -22,6 +22,7 @@ from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import LoadedModel, VideoFamily
 from phys_pipeline.families.sources import description
 from training.config import TrainConfig
+from training.sharding import placed_like
 
 ADAPTER_FILE = "pytorch_lora_weights.safetensors"
 TRANSFORMER_FOLDER = "transformer"
@@ -79,7 +80,7 @@ def load_trained(model: nn.Module, folder: Path, adapter_name: str = "default") 
             value = saved.pop(key, None)
             if value is None or value.shape != parameter.shape:
                 raise ConfigError(f"{folder}: {key} is missing or of another shape: it is for another base model")
-            parameter.copy_(value)
+            parameter.copy_(placed_like(value, parameter))
     if saved:
         raise ConfigError(f"{folder}: {len(saved)} tensors have no place in this model, such as {next(iter(saved))}")
 

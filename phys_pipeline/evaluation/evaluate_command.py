@@ -123,7 +123,7 @@ def _references(arguments: Sequence[str]) -> int:
     """``phys-pipeline evaluate references``: the images that SD-Score compares with."""
     made = argparse.ArgumentParser(
         prog="phys-pipeline evaluate references",
-        description="Make five SDXL images of each prompt for --option sd_score.references=FOLDER. Wants SDXL's weights and a GPU.",
+        description="Make five SDXL images of each prompt for --option sd_score.references=FOLDER. Wants a GPU.",
     )
     made.add_argument("--prompts", required=True, metavar="FILE", help="motion (our set), .json, .jsonl or .csv")
     made.add_argument("-o", "--output", required=True, metavar="FOLDER", help="images that are there are kept")

@@ -1,8 +1,10 @@
 import json
+import math
 import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tiny import save_tiny
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.media import Video, write_video
-from training.buckets import Bucket, batch_indices, config_buckets, nearest_bucket, steps_per_epoch
+from training.buckets import Bucket, batch_indices, config_buckets, nearest_bucket, steps_of_epochs, steps_per_epoch
 from training.config import TrainConfig, load_config
 from training.schedule import generator
 
@@ -59,6 +61,19 @@ def test_batches_never_mix_and_every_epoch_covers_everything(batch):
             assert max(inside) - min(inside) <= 1
     first, second = ([batch_indices(THREE, 1, e * steps + s, batch) for s in range(steps)] for e in range(2))
     assert first != second and first != [batch_indices(THREE, 2, s, batch) for s in range(steps)]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 8])
+def test_epochs_count_the_steps_that_buckets_make(batch):
+    """Two epochs are the first steps in which every sample is seen twice; one bucket has no step that wraps."""
+    config = TrainConfig(num_epochs=2, train_batch_size=batch)
+    steps = steps_of_epochs(config, THREE, 1).max_train_steps
+    counts = Counter(i for s in range(steps) for i in batch_indices(THREE, config.seed, s, batch))
+    assert steps == 2 * steps_per_epoch(THREE, batch) and min(counts[i] for i in range(7)) >= 2
+    assert steps_of_epochs(config, [0] * 7, 1).max_train_steps == math.ceil(14 / batch)
+    half = replace(config, gradient_accumulation_steps=2)
+    assert steps_of_epochs(half, THREE, 3).max_train_steps == 2 * steps_per_epoch(THREE, 6 * batch)
+    assert steps_of_epochs(TrainConfig(max_train_steps=5), THREE, 1).max_train_steps == 5
 
 
 def test_settings(tmp_path):

@@ -6,21 +6,20 @@ import torch
 from safetensors import safe_open
 from tiny import save_tiny
 
-from phys_pipeline.errors import DataError, ModelError
+from phys_pipeline.errors import DataError
 from phys_pipeline.media import Video, write_video
 from training.cache import (
     TensorCache,
     collect,
     content_key,
-    encode_captions,
-    encode_clips,
     latents_key,
     prepare_dataset,
     text_key,
     weights_identity,
 )
 from training.config import TrainConfig
-from training.sources import find_clips
+from training.encoding import encode_caption, encode_clip
+from training.sources import Skipped, find_clips
 
 
 @pytest.fixture
@@ -53,9 +52,11 @@ def fill(settings, encoders, vae="vae0", text="text0", **changes):
     config = TrainConfig(**{**settings, **changes})
     clips, skipped = find_clips(config)
     folder = TensorCache(f"{config.cache_dir}/latents"), TensorCache(f"{config.cache_dir}/text")
-    encoded, more = encode_clips(clips, folder[0], config, vae, encoders.video)
-    spoken = encode_captions([c.caption for c in clips] + [""], folder[1], config, text, encoders.text)
-    return encoded, spoken, collect(clips, skipped + more, config, vae, text)
+    outcomes = [encode_clip(clip, folder[0], config, vae, encoders.video) for clip in clips]
+    more = [Skipped(clip.name, o.reason) for clip, o in zip(clips, outcomes, strict=True) if o.status == "skipped"]
+    spoken = [encode_caption(c, folder[1], config, text, encoders.text) for c in [*(c.caption for c in clips), ""]]
+    encoded, said = (sum(o.status == "encoded" for o in found) for found in (outcomes, spoken))
+    return encoded, said, collect(clips, skipped + more, config, vae, text)
 
 
 def test_second_run_encodes_nothing_and_reads_the_same(settings):
@@ -110,7 +111,8 @@ def test_samples_know_their_bucket(settings, tmp_path):
 
     config = TrainConfig(**{**settings, "buckets": [[4, 16, 16], [3, 16, 32]]})
     clips, skipped = find_clips(config)
-    encode_clips(clips, TensorCache(f"{config.cache_dir}/latents"), config, "v", encode)
+    for clip in clips:
+        encode_clip(clip, TensorCache(f"{config.cache_dir}/latents"), config, "v", encode)
     dataset = collect(clips, skipped, config, "v", "t")
     assert [(s.name, s.bucket, s.frames) for s in dataset.samples] == [("one.mp4", 0, 4), ("three.mp4", 1, 3), ("two.mp4", 0, 4)]
     assert dataset.clean(1).shape == (1, 3, 2, 4) and dataset.bucket_of == (0, 1, 0)
@@ -178,21 +180,11 @@ def test_no_usable_clip_lists_every_reason(settings):
         collect([], [], TrainConfig(**settings), "v", "t")
 
 
-def test_a_caption_without_tokens_is_refused(settings, tmp_path):
-    def empty(captions):
-        return {"mask": torch.zeros(len(captions), 2)}
-
-    with pytest.raises(ModelError, match="no token"):
-        encode_captions(["x"], TensorCache(tmp_path / "t"), TrainConfig(**settings), "t", empty)
-
-
-def test_latents_must_be_finite(settings, tmp_path):
-    config = TrainConfig(**settings)
-    clips, _ = find_clips(config)
-    cache = TensorCache(tmp_path / "x")
-    with pytest.raises(ModelError, match=r"one\.mp4.*not finite"):
-        encode_clips(clips, cache, config, "v", lambda pixels: pixels.mean(dim=(1, 3, 4))[:, None, :, None, None] / 0)
-    assert not cache.has(latents_key(clips[0], config, "v"))
+def test_an_entry_that_another_machine_keeps_to_itself_is_an_error(settings):
+    _, _, dataset = fill(settings, Encoders())
+    dataset.latents.path(dataset.samples[1].latents).unlink()
+    with pytest.raises(DataError, match=r"two\.mp4 was encoded but is not in .*share one cache_dir"):
+        collect(dataset.clips, [], TrainConfig(**settings), "vae0", "text0")
 
 
 def test_weights_identity_sees_every_kind_of_change(tmp_path):

@@ -7,7 +7,15 @@ from tiny import tiny_transformer
 
 from phys_pipeline.adapters import inject_lora, save_adapter
 from phys_pipeline.errors import ConfigError
-from training.checkpoint import check_resume, find_resume, list_checkpoints, load_checkpoint, save_checkpoint, step_of
+from training.checkpoint import (
+    check_resume,
+    find_resume,
+    list_checkpoints,
+    load_checkpoint,
+    run_states,
+    save_checkpoint,
+    step_of,
+)
 from training.config import TrainConfig
 
 
@@ -33,7 +41,7 @@ def save(config, step, transformer, optimizer):
             file.rename(folder / file.name)
         new.rmdir()
 
-    return save_checkpoint(config, step, "digest", write, optimizer)
+    return save_checkpoint(config, step, "digest", write, run_states(optimizer))
 
 
 @pytest.fixture
@@ -94,7 +102,7 @@ def test_a_failure_while_writing_leaves_the_older_checkpoint(config):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        save_checkpoint(config, 2, "digest", interrupted, optimizer)
+        save_checkpoint(config, 2, "digest", interrupted, run_states(optimizer))
     root = list_checkpoints(config.output_dir)[0].parent
     assert [p.name for p in root.iterdir()] == ["checkpoint-1"]
 
@@ -110,10 +118,11 @@ def test_which_checkpoint_is_resumed(config, tmp_path, caplog):
     assert find_resume(config).step == 2
     config.resume = str(first)
     assert find_resume(config).step == 1
-    config.learning_rate = 5.0
+    config.learning_rate, config.parallel, config.flow_smoothness = 5.0, "fsdp2", 0.2
     with caplog.at_level(logging.WARNING):
         check_resume(find_resume(config), config, "digest")
-    assert "learning_rate 0.0001 -> 5.0" in caplog.text
+    for change in ("learning_rate 0.0001 -> 5.0", "parallel ddp -> fsdp2", "flow_smoothness 0.1 -> 0.2"):
+        assert change in caplog.text
     config.resume = str(tmp_path)
     with pytest.raises(ConfigError, match="no complete checkpoint"):
         find_resume(config)
@@ -128,6 +137,8 @@ def test_which_checkpoint_is_resumed(config, tmp_path, caplog):
     [
         ({"rank": 4}, "rank=2 and this run rank=4"),
         ({"motion_weight": 0.7}, "motion_weight=0.1 and this run motion_weight=0.7"),
+        ({"buckets": [[16, 64, 64], [16, 48, 80]]}, "buckets=off and this run buckets="),
+        ({"base_quantization": "int8"}, "base_quantization=none and this run base_quantization=int8"),
         ({"max_train_steps": 1}, "has 2 steps, max_train_steps=1"),
         ({}, "other clips or captions"),
     ],

@@ -1,4 +1,6 @@
 import math
+import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from PIL import Image
 
 from phys_pipeline.media import Video, write_video
 from training.config import TrainConfig
-from training.data import SkipClip, crop_and_resize, read_windows, resample_indices, unevenness, window_starts
+from training.data import SkipClip, crop_and_resize, plan_windows, read_windows, resample_indices, unevenness, window_starts
 from training.sources import find_clips
 
 
@@ -181,3 +183,51 @@ def test_pictures_and_clips_train_together_in_their_buckets(tmp_path):
     both = {"buckets": [[8, 16, 16], [1, 32, 48]], "motion_weight": 0}
     assert windows(tmp_path / "a.png", **both)[0].shape == (3, 1, 32, 48)
     assert windows(clip, **both)[0].shape == (3, 8, 16, 16)
+
+
+def write_uneven(path, times):
+    """A container whose frames are shown at these times, in seconds, under a header that claims 30 frames a second."""
+    import av
+
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=30)
+        stream.width = stream.height = 32
+        stream.pix_fmt, stream.time_base, stream.codec_context.time_base = "yuv420p", Fraction(1, 1000), Fraction(1, 1000)
+        for number, seconds in enumerate(times):
+            frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 40 + number % 200, np.uint8), format="rgb24")
+            frame.pts, frame.time_base = round(seconds * 1000), Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+FILES = {
+    "24fps.mp4": lambda path: write_video(path, flicker(101, 24, 1)),
+    "30fps.mp4": lambda path: write_video(path, flicker(90, 30, 1)),
+    "25fps.mov": lambda path: write_video(path, flicker(52, 25, 1)),
+    "near.mp4": lambda path: write_video(path, flicker(31, 8.3, 1)),
+    "slow.mp4": lambda path: write_video(path, flicker(16, 4, 1)),
+    "short.mp4": lambda path: write_video(path, flicker(7, 8, 1)),
+    "a.gif": lambda path: write_video(path, flicker(33, 10, 1)),
+    "uneven.mkv": lambda path: write_uneven(path, np.cumsum(np.random.default_rng(0).uniform(0.02, 0.15, 60))),
+    "gap.mkv": lambda path: write_uneven(path, [*np.arange(20) / 10, *(4 + np.arange(20) / 10)]),
+    "wrong.mkv": lambda path: write_uneven(path, np.arange(40) / 12),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_windows_are_foretold_from_the_times_in_the_file(tmp_path, name):
+    """Number and source frames, without decoding, for ordinary files: what a dry run counts is what is cut."""
+    FILES[name](tmp_path / name)
+    (tmp_path / name).with_suffix(".txt").write_text("a square")
+    for how in ("head", "uniform", "sliding"):
+        for more in ({}, {"repeated_frames": "allow"}, {"max_clip_seconds": 1.5}, {"buckets": [[8, 16, 16], [12, 16, 32]]}):
+            wanted = config(tmp_path, frame_extraction=how, **more)
+            (clip,), _ = find_clips(wanted)
+            try:
+                cut = read_windows(clip, wanted)
+            except SkipClip as skipped:
+                with pytest.raises(SkipClip, match=re.escape(str(skipped))):
+                    plan_windows(clip, wanted)
+                continue
+            plan = plan_windows(clip, wanted)
+            assert [(3, *plan.bucket)] * len(plan.windows) == [tuple(window.shape) for window in cut]

@@ -1,4 +1,6 @@
 import shutil
+from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -7,9 +9,12 @@ from training_run import make_base
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.families import get_family
+from phys_pipeline.media import Video, write_video
 from training.config import TrainConfig
 from training.dry_run import Memory, dry_run, estimate_memory
+from training.filling import prepare_dataset
 from training.train_lora import main
+from training.validate import hold_out
 from training.weights import attach
 
 
@@ -29,11 +34,37 @@ def test_counts_and_writes_nothing(base, tmp_path):
     assert "clips: 3 usable, 0 skipped; 2 samples to train on, 1 held out" in text
     assert "steps: 4 of 2 samples" in text and "4.00 epochs of 1.0 steps" in text
     assert "4x2x2x2 latents = 8 tokens, and up to 16 of text" in text
+    assert "captions: 3 different ones, the longest of 3 words" in text
     assert "70.0 % expected" in text and "resume: no, from step 0" in text
     transformer = tiny_transformer()
     trained = sum(p.numel() for p in attach(transformer, TrainConfig(rank=2), get_family("hunyuan_video")))
     assert f"trainable parameters: {trained:,} (LoRA of rank 2)" in text
     assert not list(tmp_path.iterdir())
+
+
+def test_epochs_of_several_buckets_count_their_steps(base, tmp_path):
+    (tmp_path / "clips").mkdir()
+    for name, size in (("a", (16, 16)), ("b", (16, 32)), ("c", (16, 32)), ("d", (16, 32))):
+        video = torch.rand(3, 5, *size, generator=torch.Generator().manual_seed(0))
+        write_video(tmp_path / "clips" / f"{name}.mp4", Video.from_tensor(video, 8.0))
+        (tmp_path / "clips" / f"{name}.txt").write_text(name)
+    several = settings(base, tmp_path, data=str(tmp_path / "clips"), buckets=[[5, 16, 16], [5, 16, 32]], num_epochs=2)
+    assert "steps: 6 of 2 samples" in dry_run(several)  # each epoch one step of the square clip and two of the three wide ones
+    assert "steps: 4 of 2 samples" in dry_run(replace(several, buckets="off"))
+
+
+def test_counts_are_those_of_the_run(base, tmp_path):
+    """Windows of resampled clips, and the very clips that are held out, whose number of windows differs."""
+    (tmp_path / "clips").mkdir()
+    for i, frames in enumerate((20, 31, 42, 53, 64)):
+        write_video(tmp_path / "clips" / f"{i}.mp4", Video.from_tensor(torch.rand(3, frames, 16, 16), 24.0))
+        (tmp_path / "clips" / f"{i}.txt").write_text(f"clip {i}")
+    more = {"data": str(tmp_path / "clips"), "frame_extraction": "sliding", "window_stride": 2, "validation_split": 0.4}
+    config = settings(base, tmp_path, buckets=[[5, 16, 16], [9, 16, 32]], seed=1, **more)
+    prepare = partial(prepare_dataset, family=get_family("hunyuan_video"), device=torch.device("cpu"))
+    text = dry_run(config)
+    dataset, held_out = hold_out(config, prepare(config)[0], prepare)
+    assert f"{len(dataset)} samples to train on, {len(held_out)} held out" in text and len(dataset) != len(held_out)
 
 
 def test_a_folder_without_weights_is_enough_and_said_so(base, tmp_path):
@@ -54,6 +85,23 @@ def test_estimate_follows_its_formula():
     assert full == Memory(400, 0, 400, 1200, 3 * 34 * 200, 3 * 2 * 200 + 34 * 200)
     small = estimate_memory(TrainConfig(optimizer="adamw8bit"), transformer, 100, 7, 10)
     assert small == Memory(200, 28, 28, 14, 3 * 34 * 200, 3 * 2 * 200 + 34 * 200)
+    model, lora = tiny_transformer(num_layers=2), {"rank": 2, "precision": "bf16"}
+    everything = sum(p.numel() for p in model.parameters())
+    blocks = [*model.transformer_blocks, *model.single_transformer_blocks]
+    sizes = [sum(p.numel() for p in block.parameters()) for block in blocks]
+    linear = sum(m.weight.numel() for block in blocks for m in block.modules() if isinstance(m, torch.nn.Linear))
+    trained = sum(p.numel() for p in attach(model, TrainConfig(**lora), get_family("hunyuan_video")))
+
+    def memory(processes=1, **changes):
+        return estimate_memory(TrainConfig(**lora, **changes), model, everything, trained, 10, processes)
+
+    assert memory().weights == memory(2).weights == 2 * everything
+    assert memory(block_offload=True).weights == 2 * (everything - sum(sizes) + max(sizes))
+    assert memory(base_quantization="int8").weights == 2 * (everything - linear) + linear
+    assert memory(base_quantization="nf4").weights == 2 * (everything - linear) + round(0.5625 * linear)
+    sharded = memory(4, parallel="fsdp2")
+    assert sharded.weights == 2 * everything // 4 + 2 * 2 * max(sizes)
+    assert (sharded.adapter, sharded.gradients, sharded.optimizer) == (trained, trained, 2 * trained)
     assert small.total(True) == 270 + 8000 and small.total(False) == 270 + 20400
 
 
@@ -64,9 +112,13 @@ def test_estimate_follows_its_formula():
         (["model=nowhere"], "error: there is no model folder nowhere"),
         (["frames=6"], "error: 6 frames do not fit"),
         (["frames=129"], "error: no usable clip"),
+        (["buckets=[[5,16,16],[6,16,32]]"], "error: 6 frames do not fit"),
+        (["validation_split=0.9"], "error: validation_split=0.9 leaves none of 3 clips"),
         (["motion_space=latent"], "error: motion_space=latent leaves 1 of 5 frames"),
         (["lora_targets=nothing"], "error: LoRA target regex 'nothing' matches no linear layer"),
         (["resume=nowhere"], "error: resume=nowhere"),
+        (["parallel=fsdp2"], "error: parallel=fsdp2 splits the model over processes"),
+        (["block_offload=true"], "error: block_offload computes each block again"),
         (["trackers=[wandb]"], "error: trackers: wandb is not installed"),
         (["optimizer=adamw8bit"], "error: optimizer=adamw8bit needs bitsandbytes"),
     ],

@@ -1,4 +1,4 @@
-"""Runs that die: at every rename of a run (each atomic write has one), at random times by SIGKILL, and on two processes."""
+"""Runs that die: at every rename of a run (each atomic write has one), by SIGKILL at random times, on a full disk, in pairs."""
 
 import multiprocessing
 import os
@@ -19,7 +19,7 @@ from training.checkpoint import list_checkpoints
 from training.loop import train
 
 ROOT = Path(__file__).parents[2]
-SIGKILLS = 6
+SIGKILLS = 20
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_accelerate_state")]
 PATIENCE = 200  # seconds for a child that should end by itself
 
@@ -53,10 +53,8 @@ def straight(base, server, tmp_path_factory):
 
 
 def short(base, root, **changes):
-    return settings(
-        base, root / "run", cache_dir=str(root / "cache"), max_train_steps=2, checkpoint_every=1, motion_weight=0,
-        trackers=[], **changes,
-    )  # fmt: skip
+    values = {"cache_dir": str(root / "cache"), "max_train_steps": 2, "checkpoint_every": 1, "motion_weight": 0, "trackers": []}
+    return settings(base, root / "run", **{**values, **changes})
 
 
 def check_and_resume(config, expected):
@@ -68,8 +66,9 @@ def check_and_resume(config, expected):
         load_file(folder / ADAPTER)
         torch.load(folder / "optimizer.pt", weights_only=True)
     train(replace(config, resume="true"), progress=False)
-    assert (Path(config.output_dir) / ADAPTER).read_bytes() == (expected / ADAPTER).read_bytes()
-    assert [r["step"] for r in records(config.output_dir)] == [1, 2]
+    if expected is not None:
+        assert (Path(config.output_dir) / ADAPTER).read_bytes() == (expected / ADAPTER).read_bytes()
+    assert [r["step"] for r in records(config.output_dir)] == list(range(1, config.max_train_steps + 1))
     from accelerate.state import AcceleratorState
 
     AcceleratorState._reset_state(True)
@@ -91,6 +90,7 @@ def test_dying_at_every_rename(base, straight, server, tmp_path):
 
 
 def test_sigkill_at_random_times(base, straight, server, tmp_path):
+    """Seeded times, evenly over a run: while clips are encoded, in steps, while checkpoints and the result are saved."""
     expected, seconds = straight
     killed = 0
     for number in range(SIGKILLS):
@@ -102,7 +102,49 @@ def test_sigkill_at_random_times(base, straight, server, tmp_path):
         child.join()
         killed += child.exitcode != 0
         check_and_resume(config, expected)
-    assert killed
+    assert killed > SIGKILLS // 2
+
+
+@pytest.mark.parametrize("bytes_left", [3000, 12000], ids=["weights", "optimiser"])
+def test_a_full_disk_keeps_the_last_checkpoint(base, server, tmp_path, bytes_left):
+    """No file of the second save can grow beyond `bytes_left`: too small for the adapter, or only for the optimiser's state."""
+    config = short(base, tmp_path, max_train_steps=3)  # the second save is a checkpoint with the optimiser
+    config.save(tmp_path / "config.yaml")
+    child = server.Process(target=save_on_a_full_disk, args=(tmp_path, bytes_left))
+    child.start()
+    child.join()
+    assert child.exitcode == 2
+    lines = (tmp_path / "errors.txt").read_text().splitlines()
+    (error,) = [line for line in lines if line.strip() and "step/s" not in line]  # but for the progress bar
+    assert error.startswith(f"error: writing failed ({tmp_path / 'run'}") and error.endswith("and the free space")
+    assert [p.name for p in list_checkpoints(config.output_dir)] == ["checkpoint-1"]
+    assert not list(tmp_path.rglob("*.partial*"))
+    check_and_resume(config, None)
+
+
+def save_on_a_full_disk(folder, bytes_left):
+    """Target of a child process: its second save meets a limit on the size of files, as it would a full disk."""
+    import logging
+    import resource
+
+    import training.loop
+    from training.train_lora import main
+
+    os.environ["ACCELERATE_USE_CPU"] = "true"
+    save, saves = training.loop.save_trained, []
+
+    def limited(*arguments):
+        saves.append(arguments)
+        if len(saves) == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, resource.RLIM_INFINITY))
+        return save(*arguments)
+
+    training.loop.save_trained = limited
+    logging.disable(logging.CRITICAL)
+    with (folder / "errors.txt").open("w") as stream:
+        sys.stderr = stream
+        code = main(["--config", str(folder / "config.yaml")])
+    os._exit(code)
 
 
 def test_two_processes_equal_one_and_resume_exactly(base, server, tmp_path):
@@ -112,13 +154,9 @@ def test_two_processes_equal_one_and_resume_exactly(base, server, tmp_path):
     train(settings(base, tmp_path / "one", **changes), progress=False)
     pair = settings(base, tmp_path / "two", train_batch_size=1, num_processes=2, **changes)
     pair.save(tmp_path / "pair.yaml")
-    launch = [
-        sys.executable, "-m", "accelerate.commands.launch", "-q", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
-        "--main_process_port", str(free_port()), "--mixed_precision", "no", "--dynamo_backend", "no",
-        "training/train_lora.py", "--config", str(tmp_path / "pair.yaml"),
-    ]  # fmt: skip
-    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(launch, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
+    done = subprocess.run(
+        launch(tmp_path / "pair.yaml"), cwd=ROOT, capture_output=True, text=True, timeout=300, env=two_on_the_cpu()
+    )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "two" / "validation" / "step-4" / "results.json").is_file()
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
@@ -139,6 +177,37 @@ def test_two_processes_equal_one_and_resume_exactly(base, server, tmp_path):
         child.join(PATIENCE)
         assert child.exitcode == 0
     assert (tmp_path / "again" / ADAPTER).read_bytes() == (tmp_path / "two" / ADAPTER).read_bytes()
+
+
+def test_two_processes_cache_what_one_does(base, tmp_path):
+    config = short(base, tmp_path / "two", num_processes=8, motion_weight=0.1)  # the number of the training run to come
+    config.save(tmp_path / "config.yaml")
+    command = launch(tmp_path / "config.yaml", "--cache-only")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=two_on_the_cpu())
+    assert done.returncode == 0, done.stderr
+    assert [line.split() for line in done.stdout.splitlines()[:3]] == [
+        ["encoded", "reused", "skipped"], ["clips", "2", "0", "0"], ["captions", "2", "0"],
+    ]  # fmt: skip
+    assert not Path(config.output_dir).exists()
+    one = short(base, tmp_path / "one")
+    train(one, progress=False)
+    written = [
+        {p.relative_to(c.cache_dir): p.read_bytes() for p in Path(c.cache_dir).rglob("*.safetensors")} for c in (one, config)
+    ]
+    assert written[0] == written[1] and len(written[0]) == 4
+
+
+def launch(config, *more):
+    """The command that trains on two processes."""
+    return [
+        sys.executable, "-m", "accelerate.commands.launch", "-q", "--multi_gpu", "--num_processes", "2", "--num_machines", "1",
+        "--main_process_port", str(free_port()), "--mixed_precision", "no", "--dynamo_backend", "no",
+        "training/train_lora.py", "--config", str(config), *more,
+    ]  # fmt: skip
+
+
+def two_on_the_cpu():
+    return {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
 
 
 def free_port():

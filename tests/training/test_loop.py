@@ -32,7 +32,7 @@ def equal(a, b):
 
 
 def trainer_of(config):
-    from training.cache import prepare_dataset
+    from training.filling import prepare_dataset
     from training.loop import DTYPES, Trainer
     from training.objective import spectral_config
 

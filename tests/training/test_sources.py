@@ -1,5 +1,8 @@
+import builtins
 import csv
+import errno
 import json
+import os
 
 import pytest
 from PIL import Image
@@ -58,7 +61,87 @@ def test_bad_folder_and_bad_caption(tmp_path):
         find_clips(config(tmp_path / "nowhere"))
     write_clip(tmp_path, "a.mp4")
     (tmp_path / "a.txt").write_bytes(b"caf\xe9")
+    with pytest.raises(DataError, match=r"a\.mp4 \(a\.txt is not UTF-8 text"):
+        find_clips(config(tmp_path))
+    write_clip(tmp_path, "b.mp4", caption=None)
+    (tmp_path / "b.txt").mkdir()
+    _, skipped = find_clips(config(tmp_path, missing_captions="skip"))
+    assert [s.reason for s in skipped] == [
+        "no caption; a.txt is not UTF-8 text; save it as UTF-8", "no caption; b.txt can't be read (Is a directory)",
+    ]  # fmt: skip
+
+
+def test_links_are_followed_once_and_broken_ones_named(tmp_path):
+    write_clip(tmp_path / "elsewhere", "a.mp4")
+    data = tmp_path / "data"
+    write_clip(data / "sub", "b.mp4")
+    (data / "linked").symlink_to(tmp_path / "elsewhere")
+    (data / "sub" / "loop").symlink_to(data)
+    (data / "gone.mp4").symlink_to(tmp_path / "nowhere.mp4")
+    (data / "self.mp4").symlink_to(data / "self.mp4")
+    clips, skipped = find_clips(config(data))
+    assert [c.name for c in clips] == ["linked/a.mp4", "sub/b.mp4"]
+    assert [(s.name, s.reason.partition(":")[0]) for s in skipped] == [
+        ("gone.mp4", "a symbolic link to nothing"), ("self.mp4", "a symbolic link to nothing"),
+    ]  # fmt: skip
+
+
+def test_files_that_can_not_be_clips_have_a_reason(tmp_path):
+    write_clip(tmp_path, "a.mp4")
+    os.mkfifo(tmp_path / "pipe.mp4")
+    (tmp_path / os.fsdecode(b"caf\xe9.mp4")).write_bytes(b"x")
+    clips, skipped = find_clips(config(tmp_path))
+    assert [c.name for c in clips] == ["a.mp4"]
+    assert {s.name: s.reason for s in skipped} == {
+        "caf\\udce9.mp4": "its name is not UTF-8; rename it", "pipe.mp4": f"not a regular file: {tmp_path / 'pipe.mp4'}",
+    }  # fmt: skip
+
+
+def test_what_the_system_refuses_to_read_is_skipped(tmp_path, monkeypatch):
+    """Refused by hand: whoever runs the tests may be allowed everything."""
+    for name in ("a.mp4", "b.mp4"):
+        write_clip(tmp_path, name)
+    write_clip(tmp_path / "locked", "c.mp4")
+    scan, start = os.scandir, builtins.open
+
+    def refusing(call, *refused):
+        def called(path, *arguments, **options):
+            if os.path.basename(path) in refused:
+                raise PermissionError(errno.EACCES, "Permission denied", path)
+            return call(path, *arguments, **options)
+
+        return called
+
+    monkeypatch.setattr(os, "scandir", refusing(scan, "locked"))
+    monkeypatch.setattr(builtins, "open", refusing(start, "b.mp4"))
+    clips, skipped = find_clips(config(tmp_path))
+    assert [c.name for c in clips] == ["a.mp4"]
+    assert {s.name: s.reason for s in skipped} == {
+        "locked": "a folder that can't be read (Permission denied)", "b.mp4": "can't be read (Permission denied)",
+    }  # fmt: skip
+
+
+def test_a_clip_listed_twice_counts_once_but_may_have_two_captions(tmp_path):
+    write_clip(tmp_path, "a.mp4", caption=None)
+    rows = [{"video": name, "caption": caption} for name, caption in (("a.mp4", "x"), ("./a.mp4", "x"), ("a.mp4", "y"))]
+    clips, skipped = find_clips(config(write_csv(tmp_path / "t.csv", rows)))
+    assert [(c.name, c.caption) for c in clips] == [("a.mp4", "x"), ("a.mp4", "y")]
+    assert [(s.name, s.reason) for s in skipped] == [("./a.mp4", "listed before with the same caption")]
+
+
+def test_a_table_with_a_mark_of_byte_order(tmp_path):
+    write_clip(tmp_path, "a.mp4", caption=None)
+    (tmp_path / "t.csv").write_text("\ufeffvideo,caption\na.mp4,a dog\n", encoding="utf-8")
+    assert [c.caption for c in find_clips(config(tmp_path / "t.csv"))[0]] == ["a dog"]
+    (tmp_path / "t.csv").write_text("video,caption\na.mp4,a dog\n", encoding="utf-16")
     with pytest.raises(DataError, match="not UTF-8"):
+        find_clips(config(tmp_path / "t.csv"))
+
+
+def test_an_error_names_fifty_clips_at_most(tmp_path):
+    for i in range(60):
+        write_clip(tmp_path, f"{i:02d}.mp4", caption=None)
+    with pytest.raises(DataError, match=r"^60 clip.*49\.mp4 \(write 49\.txt\), and 10 more; one line"):
         find_clips(config(tmp_path))
 
 

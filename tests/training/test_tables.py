@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from phys_pipeline.errors import ConfigError, DataError
-from training.tables import read_table, write_table
+from training.tables import read_table, typed, write_table
 
 ROWS = [{"video": "a, b.mp4", "score": 0.5, "cut": True}, {"video": 'ü "c".mp4', "score": None, "cut": False}]
 
@@ -48,3 +48,9 @@ def test_unknown_suffix_and_missing_file(tmp_path):
         read_table(tmp_path / "t.xlsx")
     with pytest.raises(DataError, match="no such table"):
         read_table(tmp_path / "t.csv")
+
+
+def test_cells_are_what_they_spell():
+    assert [typed(cell) for cell in ("0.5", "1e-3", "true", "false", "", "inf", None, "12")] == [
+        0.5, 0.001, True, False, None, "inf", None, 12,
+    ]  # fmt: skip

@@ -138,6 +138,6 @@ def interrupt_and_resume(base, tmp_path, capsys):
 
 
 def test_overrides_may_stand_anywhere():
-    config, dry = parse(["rank=3", "--config", str(CONFIG), "seed=7"])
-    assert (config.rank, config.seed, config.frames, dry) == (3, 7, 16, False)
-    assert parse(["seed=1", "--dry-run"])[1]
+    config, instead = parse(["rank=3", "--config", str(CONFIG), "seed=7"])
+    assert (config.rank, config.seed, config.frames, instead) == (3, 7, 16, None)
+    assert parse(["seed=1", "--dry-run"])[1] == "dry-run" and parse(["--cache-only"])[1] == "cache-only"
