@@ -14,12 +14,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "phys_pipeline"
 # a layer may import itself and lower layers; errors and atomic are the floor
 LAYERS = {
-    "errors": 0, "atomic": 0,
+    "errors": 0, "atomic": 0, "workers": 0,
     "spectral": 1, "noise_path": 1,
     "media": 2, "models": 2,
     "families": 3,
     "adapters": 4,
     "pipelines": 5, "scoring": 5,
+    "evaluation": 6,
     "cli": 7, "__main__": 8, "__init__": 9,
 }  # fmt: skip
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from phys_pipeline.errors import DataError, PhysPipelineError
+from phys_pipeline.media.cuts import has_cut
 from training.sources import Entry
 from training.tables import Row, check_suffix, read_table, write_table
 
@@ -29,7 +30,6 @@ COLUMNS = (
     "error", "preset", "bytes", "modified_ns",
 )  # fmt: skip
 _ATTEMPTS = 2  # a clip whose process died is tried once more, in a new process
-_CUT_SIDE, _CUT_STEP, _CUT_RATIO = 32, 0.08, 4.0
 
 
 def score_clip(path: Path, preset: str) -> Row:
@@ -53,37 +53,6 @@ def score_clip(path: Path, preset: str) -> Row:
         "zoom_percent_per_s": report["zoom_percent_per_s"],
         "has_cut": cut,
     }
-
-
-def has_cut(path: Path) -> bool:
-    """True if two consecutive frames differ like two shots: see :func:`cut_positions`. Raises MediaError."""
-    from phys_pipeline.media.reading import UnexpectedTimes, VideoStream
-
-    stream = VideoStream(path)
-    size = _CUT_SIDE, _CUT_SIDE
-    try:
-        small = list(stream.pictures(np.arange(len(stream)), size))
-    except UnexpectedTimes:
-        stream.read_exact_times()
-        small = list(stream.pictures(np.arange(len(stream)), size))
-    return bool(cut_positions(np.stack(small)))
-
-
-def cut_positions(frames: np.ndarray) -> list[int]:  # (T, H, W, 3) uint8
-    """Frames that begin a new shot.
-
-    There, the mean absolute change of pixels exceeds 0.08 of the range and four times the median change of the eight steps
-    around it: fast motion changes much at every step, a cut at one.
-    """
-    if len(frames) < 3:
-        return []
-    steps = np.abs(np.diff(frames.astype(np.float32), axis=0)).mean(axis=(1, 2, 3)) / 255.0
-    found = []
-    for i, step in enumerate(steps):
-        around = np.concatenate([steps[max(0, i - 4) : i], steps[i + 1 : i + 5]])
-        if step > _CUT_STEP and step > _CUT_RATIO * np.median(around):
-            found.append(i + 1)
-    return found
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from phys_pipeline.errors import DataError
-from phys_pipeline.media import Video, read_video, write_video
+from phys_pipeline.media import Video, write_video
 from phys_pipeline.media.synthetic import textured_clip
 from training.config import TrainConfig
-from training.scores import COLUMNS, cut_positions, has_cut, score_clip, score_entries
+from training.scores import COLUMNS, score_clip, score_entries
 from training.sources import Entry, find_clips, list_entries
 from training.tables import read_table
 
@@ -108,15 +107,3 @@ def test_columns_of_a_clip_and_their_use_as_filters(tmp_path):
     filters = {"composite": "<0.9", "has_cut": "false", "dominant": "rotation|scaling"}
     clips, skipped = find_clips(TrainConfig(data=config.data, data_scores=str(tmp_path / "s.csv"), data_filters=filters))
     assert [c.name for c in clips] == ["roll.mp4"] and [s.reason for s in skipped] == ["no value for 'composite'"]
-
-
-def test_cuts(tmp_path):
-    still = read_video(SAMPLES / "mdn_frog.webm", max_frames=12).frames
-    other = read_video(SAMPLES / "mdn_rabbit.webm", max_frames=12, size=still.shape[1:3]).frames
-    assert cut_positions(np.concatenate([still, other])) == [12]
-    assert cut_positions(still) == [] and cut_positions(still[:2]) == []
-    noise = np.random.default_rng(0).integers(0, 255, (12, 32, 32, 3), np.uint8)
-    assert cut_positions(noise) == []  # everything changes all the time
-    write_video(tmp_path / "c.mp4", Video.from_frames(np.concatenate([still, other]), 8.0))
-    assert has_cut(tmp_path / "c.mp4")
-    assert not any(has_cut(path) for path in SAMPLES.iterdir() if path.suffix in (".gif", ".webm"))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -120,17 +119,17 @@ def _targets(flow: Tensor) -> tuple[Tensor, Tensor]:  # (N, 2, H, W) -> (N, H, W
 
 
 def _dis() -> Estimator:
-    import cv2
     import numpy as np
 
-    engine = cv2.DISOpticalFlow.create(cv2.DISOPTICAL_FLOW_PRESET_MEDIUM)
+    from phys_pipeline.evaluation.flow import DisFlow
 
-    def grey(frames: Tensor) -> Any:
-        pictures = (frames * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
-        return [cv2.cvtColor(np.ascontiguousarray(picture), cv2.COLOR_RGB2GRAY) for picture in pictures]
+    flow = DisFlow()
+
+    def pictures(frames: Tensor) -> np.ndarray:
+        return (frames * 255).round().byte().permute(0, 2, 3, 1).cpu().numpy()
 
     def estimate(first: Tensor, second: Tensor) -> Tensor:  # (N, 3, H, W) twice
-        flows = [engine.calc(a, b, np.zeros((*a.shape, 2), np.float32)) for a, b in zip(grey(first), grey(second), strict=True)]
+        flows = [flow(a, b) for a, b in zip(pictures(first), pictures(second), strict=True)]
         return torch.from_numpy(np.stack(flows)).permute(0, 3, 1, 2).to(first)
 
     return estimate

@@ -1,0 +1,1 @@
+"""The metrics, one file for what shares a computation."""
