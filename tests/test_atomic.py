@@ -66,3 +66,15 @@ def test_an_interruption_between_the_two_renames_keeps_the_old_folder(tmp_path, 
     with pytest.raises(error), atomic_folder(target) as temporary:
         (temporary / "new").write_text("2")
     assert [path.name for path in target.iterdir()] == ["old"] and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("make", [atomic_file, atomic_folder])
+@pytest.mark.parametrize(
+    "error", [RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"), ValueError("x")]
+)
+def test_a_write_that_a_library_failed_is_told_as_such(tmp_path, make, error):
+    expected = OSError if isinstance(error, RuntimeError) else ValueError
+    with pytest.raises(expected) as caught, make(tmp_path / "result.pt"):
+        raise error
+    if expected is OSError:
+        assert caught.value.strerror == "writing failed" and caught.value.filename == str(tmp_path / "result.pt")

@@ -87,7 +87,7 @@ def test_the_list_of_clips_keeps_the_scores_for_later_filters(clips, tmp_path, c
     assert main([*command, "--max-loss", "0.3"]) == 2 and "composite is 0.4, not <=0.3" in capsys.readouterr().out
 
 
-def test_cache_is_filled_by_processes(clips, tmp_path, capsys):
+def test_cache_checks_its_settings_and_starts_no_process_for_what_is_there(clips, tmp_path, capsys):
     base = make_base(tmp_path / "base", clips=1, frames=5)
     command = ["data", "cache", f"data={base / 'clips'}", f"model={base / 'model'}", f"cache_dir={tmp_path / 'cache'}"]
     command += ["frames=5", "height=16", "width=16", "--workers", "1"]
