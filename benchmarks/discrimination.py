@@ -19,10 +19,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `benchmarks` is found
 
-from benchmarks.judging import Outcome, Share, judge, paired_difference, share_right, wilson
+from benchmarks.judging import Outcome, Share, judge, paired_difference, share_right
 from benchmarks.pairs import CELLS, CUT, FRAMES, STRENGTHS, Clip, held_out, real_clips, synthetic_clip
 from benchmarks.scores import ROOT, Measures, Row, SpectralMeasures, parse_overrides, score_clips
 from phys_pipeline.atomic import atomic_file
+from phys_pipeline.evaluation.statistics import wilson
 from phys_pipeline.media import CORRUPTIONS
 from phys_pipeline.spectral import SpectralConfig
 

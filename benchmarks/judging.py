@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from benchmarks.scores import Row
+from phys_pipeline.evaluation.statistics import cluster_bootstrap, wilson
 
 RESAMPLES = 4000
 
@@ -73,21 +72,4 @@ def paired_difference(first: Sequence[Outcome], second: Sequence[Outcome]) -> Sh
 
 def clip_bootstrap(values: Sequence[tuple[str, float]], resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
     """95 % percentile interval of the mean of (clip, value) when whole clips are drawn with replacement."""
-    sums: dict[str, list[float]] = {}
-    for clip, value in values:
-        entry = sums.setdefault(clip, [0.0, 0.0])
-        entry[0] += value
-        entry[1] += 1
-    table = np.array([sums[clip] for clip in sorted(sums)])  # (clips, 2)
-    drawn = np.random.default_rng(seed).multinomial(len(table), np.full(len(table), 1 / len(table)), size=resamples)
-    totals = drawn @ table  # (resamples, 2)
-    low, high = np.percentile(totals[:, 0] / totals[:, 1], [2.5, 97.5])
-    return float(low), float(high)
-
-
-def wilson(right: int, total: int, z: float = 1.959964) -> tuple[float, float]:
-    """95 % Wilson score interval of a share."""
-    share = right / total
-    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return cluster_bootstrap(values, resamples, seed)

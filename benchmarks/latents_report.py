@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from torch import Tensor
 
-from benchmarks.judging import Outcome, Share, clip_bootstrap, judge, paired_difference, share_right, wilson
+from benchmarks.judging import Outcome, Share, clip_bootstrap, judge, paired_difference, share_right
 from benchmarks.latents_conditions import Condition
 from benchmarks.latents_frames import KINDS, ChannelShares, FirstFrame, frame_sizes
 from benchmarks.latents_motion import KINDS as MOTION_KINDS
 from benchmarks.latents_motion import EstimateRow, SpeedRow, fastest
 from benchmarks.latents_scores import STRENGTHS
 from benchmarks.scores import Row
+from phys_pipeline.evaluation.statistics import wilson
 from phys_pipeline.media import CORRUPTIONS
 
 MEASURABLE = 0.25  # median relative error up to which a velocity counts as measured

@@ -1,4 +1,4 @@
-"""The command line: ``phys-pipeline score|compare|overlay|generate|data``.
+"""The command line: ``phys-pipeline score|compare|overlay|generate|data|evaluate|doctor|prompts|study``.
 
 Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 2 an expected error (one line that says what to do),
 130 interrupted; an interrupted or failed command leaves no half-written file.
@@ -23,6 +23,12 @@ from phys_pipeline.errors import ConfigError, MediaError, PhysPipelineError
 
 _SCORES_SCHEMA = "phys-pipeline/scores"
 _ENDINGS = (".mp4", ".gif", ".webp")
+_MODULES = {  # commands with an argument parser of their own: module with `main(arguments) -> exit code`, help
+    "evaluate": ("phys_pipeline.evaluation.evaluate_command", "measure generated videos with many metrics and write a report"),
+    "doctor": ("phys_pipeline.evaluation.doctor", "show what each metric needs and whether it is here"),
+    "prompts": ("phys_pipeline.evaluation.prompts.command", "label prompts by their motion, list our own set"),
+    "study": ("phys_pipeline.evaluation.study.command", "ask people which of two videos they prefer"),
+}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -101,11 +107,9 @@ def build_parser() -> argparse.ArgumentParser:
     _output_options(generate, "generated.mp4")
     generate.set_defaults(run=run_generate)
 
-    commands.add_parser(
-        "data",
-        help="inspect and score the clips of a training set",
-        description="Needs a checkout of the repository: `phys-pipeline data --help` there says more.",
-    )
+    commands.add_parser("data", help="inspect and score the clips of a training set (in a checkout of the repository)")
+    for name, (_, text) in _MODULES.items():
+        commands.add_parser(name, help=text)
     return parser
 
 
@@ -243,6 +247,10 @@ def run_data(arguments: Sequence[str]) -> int:
     return int(command.main(arguments))
 
 
+def _run_module(module: str, arguments: Sequence[str]) -> int:
+    return int(importlib.import_module(module).main(arguments))
+
+
 def _read_and_score(file: str, options: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     from phys_pipeline.media import read_video
     from phys_pipeline.scoring import score_video
@@ -354,6 +362,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     run: Callable[[], int]
     if given[:1] == ["data"]:
         run = partial(run_data, given[1:])
+    elif given and given[0] in _MODULES:
+        run = partial(_run_module, _MODULES[given[0]][0], given[1:])
     else:
         options = build_parser().parse_args(given)
         run = partial(options.run, options)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "phys_pipeline"
 # a layer may import itself and lower layers; errors and atomic are the floor
 LAYERS = {
-    "errors": 0, "atomic": 0,
+    "errors": 0, "atomic": 0, "workers": 0,
     "spectral": 1, "noise_path": 1,
     "media": 2, "models": 2,
     "families": 3,

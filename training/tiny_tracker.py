@@ -100,13 +100,3 @@ def shows_motion(seen: Track, motion: str) -> bool:
     if motion == "shrinks":
         return seen.growth < -0.2
     return math.hypot(seen.dx, seen.dy) < 3.0 and abs(seen.growth) < 0.15 and abs(seen.turn) < 0.4
-
-
-def wilson(successes: int, trials: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson score interval of a proportion (Wilson 1927), 95 % by default; (0, 1) without trials."""
-    if trials == 0:
-        return 0.0, 1.0
-    p = successes / trials
-    centre = (p + z * z / (2 * trials)) / (1 + z * z / trials)
-    half = z * math.sqrt(p * (1 - p) / trials + z * z / (4 * trials**2)) / (1 + z * z / trials)
-    return max(0.0, centre - half), min(1.0, centre + half)

@@ -19,12 +19,16 @@ PROTOCOLS: tuple[Protocols, ...] = ("fixed", "evalcrafter")
 
 @dataclass(frozen=True)
 class Weights:
-    """A file set that a metric needs: Hub repository and revision (or what to supply), size in bytes, licence."""
+    """A file set that a metric needs: Hub repository and revision (or what to supply), size in bytes, licence.
+
+    ``files`` are the patterns to download of the repository; empty is all of it.
+    """
 
     repository: str
     revision: str
     bytes: int
     licence: str
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,8 @@ class MetricInfo:
 class MetricResult:
     """One metric on one clip. ``value`` is a finite number or None; NaN is never a value.
 
-    ``reason`` says why there is none; ``details`` are JSON values; ``per_frame`` has one number per frame or pair, None where there
-    is none; ``backend`` is what computed it (package and version, or weights and revision).
+    ``reason`` says why there is none; ``details`` are JSON values; ``per_frame`` has one number per frame or pair, None where
+    there is none; ``backend`` is what computed it (package and version, or weights and revision).
     """
 
     value: float | None

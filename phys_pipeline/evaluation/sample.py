@@ -49,6 +49,7 @@ class VideoSample:
     reference: Path | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
+    control: str = field(default="", init=False)  # set by phys_pipeline.evaluation.controls.ControlSample alone
 
     def __post_init__(self) -> None:
         if not self.id or not self.model:
@@ -70,16 +71,18 @@ class VideoSample:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the file's bytes, or of frames and rate. Raises DataError when the file can't be read."""
+        digest = hashlib.sha256()
         if self.path is not None:
             try:
                 with self.path.open("rb") as file:
-                    return hashlib.file_digest(file, "sha256").hexdigest()
+                    while block := file.read(1 << 20):
+                        digest.update(block)
             except OSError as error:
                 raise DataError(f"{self.path} can't be read: {error.strerror}") from None
+            return digest.hexdigest()
         assert self.frames is not None
-        return hashlib.sha256(
-            f"{self.frames.shape} {self.fps}".encode() + np.ascontiguousarray(self.frames).tobytes()
-        ).hexdigest()
+        digest.update(f"{self.frames.shape} {self.fps}".encode() + np.ascontiguousarray(self.frames).tobytes())
+        return digest.hexdigest()
 
     def decode(self) -> Video:
         """The video. Raises MediaError when it can't be decoded."""

@@ -100,16 +100,31 @@ def load_component(folder: Path, name: str, dtype: torch.dtype | None = None) ->
         cls = getattr(importlib.import_module(library), class_name)
         if dtype is None:
             return cls.from_pretrained(folder / name)
-        keyword = "dtype" if library == "transformers" else "torch_dtype"
+    except Exception as error:  # as in load_strictly
+        raise _unloadable(f"{name} of {folder}", error) from error
+    keyword = "dtype" if library == "transformers" else "torch_dtype"
+    return load_strictly(cls, folder / name, f"{name} of {folder}", **{keyword: dtype})
+
+
+def load_strictly(cls: Any, folder: Path, what: str, **keywords: Any) -> Any:
+    """``cls.from_pretrained(folder)`` in evaluation mode. Raises ModelError unless every weight came from the files.
+
+    ``what`` names the model in the message; ``keywords`` are from_pretrained's.
+    """
+    try:
         with _no_progress_bars():
-            component, info = cls.from_pretrained(folder / name, output_loading_info=True, **{keyword: dtype})
+            component, info = cls.from_pretrained(folder, output_loading_info=True, **keywords)
     except Exception as error:  # OSError, ValueError, SafetensorError, ... : the libraries have no common base
-        raise ModelError(f"can't load {name} of {folder} ({first_line(error)}): fetch the model again") from error
+        raise _unloadable(what, error) from error
     missing = sorted(k for k in info.get("missing_keys", ()) if not k.endswith("position_ids"))
     if missing or info.get("mismatched_keys"):
         which = missing[0] if missing else f"{info['mismatched_keys'][0]}"
-        raise ModelError(f"the {name} weights in {folder} lack {which} ({len(missing)} missing): fetch the model again")
+        raise ModelError(f"the weights of {what} lack {which} ({len(missing)} missing): fetch the model again")
     return component.eval()
+
+
+def _unloadable(what: str, error: Exception) -> ModelError:
+    return ModelError(f"can't load {what} ({first_line(error)}): fetch the model again")
 
 
 @contextmanager

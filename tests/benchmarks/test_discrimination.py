@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import ablation, discrimination, scores
-from benchmarks.judging import Outcome, clip_bootstrap, judge, paired_difference, share_right, wilson
+from benchmarks.judging import Outcome, clip_bootstrap, judge, paired_difference, share_right
 from benchmarks.pairs import CLEAN, CONTROL, Clip, held_out, synthetic_clip
 from benchmarks.peers import PeerMeasures
 from benchmarks.scores import Row, SpectralMeasures, code_digest, function_digest, parse_overrides, read_rows, score_clips
@@ -60,12 +60,6 @@ def test_ties_and_missing_scores_are_wrong():
     assert [outcome.right for outcome in outcomes] == [True, False, False, False, False]
     assert [outcome.computed for outcome in outcomes] == [True, True, True, False, False]
     assert (outcomes[0].kind, outcomes[0].strength) == ("jitter", 0.5)
-
-
-def test_wilson_interval_of_published_examples():
-    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert wilson(0, 10) == pytest.approx((0.0, 0.2775), abs=1e-4)
-    assert wilson(10, 10) == pytest.approx((0.7225, 1.0), abs=1e-4)
 
 
 def test_clip_bootstrap_counts_clips_and_not_pairs():

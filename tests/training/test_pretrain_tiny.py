@@ -21,7 +21,7 @@ from training.tiny_data import LatentPool, held_out_subjects
 from training.tiny_model import SIZES, TinyModel, build_clip_tokenizer, build_tokenizer, stored_tokenizers
 from training.tiny_parallel import ShardedGradients, trapezoid, warmed_cosine
 from training.tiny_probe import caption_gaps, swapped
-from training.tiny_tracker import shows_motion, track, wilson
+from training.tiny_tracker import shows_motion, track
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["a red square moves right", "", "handheld camera moves toward a toy frog", "Zoë's  2 dogs\nrun — fast! 犬", "a  b "]
@@ -238,12 +238,6 @@ def test_the_tracker_measures_displacement_turn_growth_and_steadiness():
     assert seen.turn == pytest.approx(0.75, abs=0.03) and seen.growth == pytest.approx(0.15, abs=0.02)
     assert seen.straightness < 0.1 and seen.seen == 1.0
     assert track(torch.full((3, 16, 64, 64), 0.2), "bar") is None
-
-
-def test_wilson_interval_known_values():
-    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=2e-4)  # Newcombe 1998, table I
-    assert wilson(0, 20) == pytest.approx((0.0, 0.1611), abs=2e-4)
-    assert wilson(0, 0) == (0.0, 1.0)
 
 
 def test_evaluation_prompts_start_with_the_example_and_alternate():

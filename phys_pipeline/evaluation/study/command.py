@@ -1,0 +1,138 @@
+"""``phys-pipeline study build|serve|analyse``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from phys_pipeline.atomic import atomic_file
+from phys_pipeline.errors import ConfigError
+
+_USAGE = """usage: phys-pipeline study build NAME=FOLDER NAME=FOLDER [...] -o STUDY [--prompts FILE]
+       phys-pipeline study serve STUDY [--host H] [--port P] [--token T]
+       phys-pipeline study analyse STUDY [-o FOLDER] [--rows FOLDER]
+
+`phys-pipeline study build --help` says more."""
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{8,}")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of the commands; returns the exit code. Raises PhysPipelineError, with one line, on expected trouble."""
+    commands: dict[str, Callable[[Sequence[str]], int]] = {"build": build, "serve": serve, "analyse": analyse}
+    name, *rest = arguments or ["--help"]
+    if name in ("-h", "--help"):
+        print(_USAGE)
+        return 0
+    if name not in commands:
+        raise ConfigError(f"unknown command study {name!r}: use one of {', '.join(commands)}")
+    return commands[name](rest)
+
+
+def build(arguments: Sequence[str]) -> int:
+    """`phys-pipeline study build`."""
+    parser = _parser("build", "Make a blind study from two or more columns of videos, and the key that says which is which.")
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help="NAME=FOLDER (files ID.mp4 or ID_seed3.mp4), or a manifest")
+    parser.add_argument("--prompts", metavar="FILE", help=".jsonl or .csv with id, prompt, stratum, motion (see prompts export)")
+    parser.add_argument("-o", "--output", required=True, metavar="STUDY", help="folder to make")
+    parser.add_argument("--key", metavar="FILE", help="key to write, outside of STUDY (default: STUDY.key.json)")
+    parser.add_argument("--seed", type=int, default=0, help="of order and sides (default: 0)")
+    parser.add_argument("--checks", type=int, default=2, metavar="N", help="attention checks, at least 2 (default: 2)")
+    parser.add_argument("--per-person", type=int, metavar="N", help="pairs for each participant (default: all)")
+    parser.add_argument("--title", default="Video study", help="headline of the page (default: Video study)")
+    options = parser.parse_args(arguments)
+    from phys_pipeline.evaluation.manifest import read_samples
+    from phys_pipeline.evaluation.study.build import build_study
+
+    samples = read_samples(options.sources, options.prompts)
+    if missing := [sample.name for sample in samples if not sample.prompt]:
+        raise ConfigError(f"{missing[0]} has no prompt to show: give --prompts FILE")
+    key = Path(options.key) if options.key else _default_key(Path(options.output))
+    content = build_study(
+        samples, Path(options.output), key, seed=options.seed, checks=options.checks, per_person=options.per_person,
+        title=options.title, progress=lambda done, total: _say(f"pair {done}/{total}"),
+    )  # fmt: skip
+    print(f"columns  {', '.join(content['columns'])}\nstudy    {options.output}\nkey      {key}   (keep it to yourself)")
+    return 0
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """`phys-pipeline study serve`; runs until it is interrupted."""
+    parser = _parser("serve", "Show the study in browsers and collect the answers. Stop with Ctrl-C; start again to go on.")
+    parser.add_argument("study", metavar="STUDY")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine only)")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
+    parser.add_argument("--token", help="only links with this token are served; 8 or more letters, digits, - and _")
+    parser.add_argument("--answers", metavar="FILE", help="file to append to (default: STUDY/answers.jsonl)")
+    options = parser.parse_args(arguments)
+    if options.token is not None and not _TOKEN.fullmatch(options.token):
+        raise ConfigError("--token needs 8 or more letters, digits, - and _")
+    from phys_pipeline.evaluation.study.server import StudyServer
+    from phys_pipeline.evaluation.study.session import Session, Study
+
+    study = Study(Path(options.study))
+    session = Session(study, _answers(options))
+    server = StudyServer(session, options.host, options.port, options.token)
+    print(f"study    {server.url}\nanswers  {session.path}", flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        _say("stopped; the answers are kept")
+    finally:
+        server.server_close()
+        session.close()
+    return 0
+
+
+def analyse(arguments: Sequence[str]) -> int:
+    """`phys-pipeline study analyse`."""
+    parser = _parser("analyse", "Print what the answers say, and write analysis.md and analysis.json with -o.")
+    parser.add_argument("study", metavar="STUDY")
+    parser.add_argument("--key", metavar="FILE", help="the key that build wrote (default: STUDY.key.json)")
+    parser.add_argument("--answers", metavar="FILE", help="default: STUDY/answers.jsonl")
+    parser.add_argument("--rows", metavar="FOLDER", help="results of `phys-pipeline evaluate`: how much each clip moves")
+    parser.add_argument("--shortest", type=float, default=1.0, metavar="S", help="drop faster answers, seconds (default: 1)")
+    parser.add_argument("--longest", type=float, default=600.0, metavar="S", help="drop slower answers, seconds (default: 600)")
+    parser.add_argument("-o", "--output", metavar="FOLDER", help="write analysis.md and analysis.json here")
+    options = parser.parse_args(arguments)
+    from phys_pipeline.evaluation.rows import read_rows
+    from phys_pipeline.evaluation.study import analyse as analysis
+    from phys_pipeline.evaluation.study.report import study_markdown
+    from phys_pipeline.evaluation.study.session import Study, read_answers
+
+    study = Path(options.study)
+    key = analysis.read_key(Path(options.key) if options.key else _default_key(study))
+    found = analysis.analyse(
+        Study(study), key, read_answers(_answers(options)), rows=read_rows(options.rows) if options.rows else (),
+        shortest=options.shortest, longest=options.longest,
+    )  # fmt: skip
+    text = study_markdown(found)
+    print(text)
+    if options.output:
+        for name, content in {
+            "analysis.md": text,
+            "analysis.json": json.dumps(found, indent=2, ensure_ascii=False) + "\n",
+        }.items():
+            with atomic_file(Path(options.output) / name) as temporary:
+                temporary.write_text(content, encoding="utf-8")
+        _say(f"wrote {options.output}/analysis.md and analysis.json")
+    return 0
+
+
+def _default_key(study: Path) -> Path:
+    return study.with_name(f"{study.name}.key.json")
+
+
+def _answers(options: argparse.Namespace) -> Path:
+    return Path(options.answers) if options.answers else Path(options.study) / "answers.jsonl"
+
+
+def _parser(name: str, description: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(prog=f"phys-pipeline study {name}", description=description)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
