@@ -12,18 +12,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.pairs import Clip
+from benchmarks.pairs import FRAMES, Clip
 from benchmarks.peers import RememberedFlow
 from benchmarks.scores import ROOT, Row, Score, SpectralMeasures, code_digest
 from phys_pipeline.evaluation import MetricInfo, Settings, VideoSample
 from phys_pipeline.evaluation.clip import DecodedClip
 from phys_pipeline.evaluation.controls import CONTROLS
 from phys_pipeline.evaluation.metrics.breaks import Breaks
+from phys_pipeline.evaluation.metrics.direction import DirectionAccuracy
 from phys_pipeline.evaluation.metrics.flicker import Flicker
 from phys_pipeline.evaluation.metrics.plausibility import Plausibility, badness, plausibility
 from phys_pipeline.evaluation.metrics.similarity import SimilaritySuite
 from phys_pipeline.evaluation.metrics.spectral import Spectral, SpectralPaper
 from phys_pipeline.evaluation.metrics.warping import Warping
+from phys_pipeline.media.synthetic import MOTIONS, make_clip, textured_clip
 from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
 from phys_pipeline.spectral.report import ANALYSIS_FPS
 
@@ -31,6 +33,13 @@ WALKERS, OTHERS = (SimilaritySuite, Warping), (Flicker, Breaks)
 METRICS = (*WALKERS, *OTHERS)
 PARTS = ("spectral_loss", "spectral_dynamic_degree", "sim2_jerk", "brightness_flicker", "cuts", "active_share")  # of plausibility
 UNUSED = ("motion_accuracy",)  # needs a label
+_CAMERAS = {  # label -> what the picture does: parameter, and its sign in x and y
+    "pan_left": ("velocity", 1, 0), "pan_right": ("velocity", -1, 0),
+    "tilt_up": ("velocity", 0, 1), "tilt_down": ("velocity", 0, -1),
+    "roll_clockwise": ("rotation", -1, 0), "roll_counterclockwise": ("rotation", 1, 0),
+    "camera_zoom_in": ("zoom", 1, 0), "camera_zoom_out": ("zoom", -1, 0), "camera_static": ("velocity", 0, 0),
+}  # fmt: skip
+_SIDE, _DIRECTION_FPS = 64, 8.0
 _SHARED_CODE = ("phys_pipeline/evaluation/flow.py", "phys_pipeline/evaluation/clip.py", "phys_pipeline/media/cuts.py")
 TERMS = ("spectral_pace", "spectral_coherence", "spectral_dynamic_degree")
 _BATCH = 4  # clips that the loss sees at once
@@ -155,3 +164,30 @@ def control_outcomes(clips: Sequence[Clip]) -> dict[tuple[str, str], list[bool |
                 mine = own[key]
                 found.setdefault((key, name), []).append(None if score is None or mine is None else score < mine)
     return found
+
+
+def known_directions(count: int, seed: int) -> dict[str, list[str | None]]:
+    """What direction_accuracy finds instead (None: the right one) on ``count`` rendered clips of each direction."""
+    found: dict[str, list[str | None]] = {}
+    for index in range(count):
+        for motion in MOTIONS:
+            clip = make_clip(seed + index, motion=motion)
+            found.setdefault(motion, []).append(_direction_found(clip.video, prompt=clip.caption))
+        rng = np.random.default_rng([seed + index, 17])
+        speed = {"velocity": rng.uniform(0.5, 3), "rotation": rng.uniform(0.02, 0.1), "zoom": rng.uniform(0.01, 0.04)}
+        for label, (kind, x, y) in _CAMERAS.items():
+            amount = (x * speed[kind], y * speed[kind]) if kind == "velocity" else x * speed[kind]
+            video = textured_clip(FRAMES, _SIDE, _SIDE, **{kind: amount}, seed=seed + index).video
+            found.setdefault(f"camera: {label}", []).append(_direction_found(video, labels={"direction": label}))
+    return found
+
+
+def _direction_found(video: torch.Tensor, **sample: Any) -> str | None:
+    frames = (video.permute(1, 2, 3, 0).numpy() * 255).round().astype(np.uint8)  # (T, H, W, 3)
+    made = VideoSample("clip", "benchmark", frames=frames, fps=_DIRECTION_FPS, **sample)
+    clip = DecodedClip(made, made.decode(), RememberedFlow())
+    state = DirectionAccuracy(Settings()).start(clip)
+    for pair in clip.pairs():
+        state.add(pair)
+    details = state.results()["direction_accuracy"].details
+    return None if details["found"] == details["picture"] else str(details["found"])

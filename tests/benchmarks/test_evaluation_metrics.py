@@ -57,8 +57,14 @@ def test_plausibility_sees_the_copies_and_a_page_names_every_metric(rows):
     results = Results(titled(rows), (), 0, "command", OWN)
     own = next(row for row in rows if row.measure == OWN)
     assert np.mean([score > own.clean for name, score in own.copies.items() if name.endswith(" 1")]) > 0.9
-    text = report(results, [CLIP])
-    assert all(key in text for key in suite_infos()) and "warping_error †" in text and "flow_score † (*neutral*)" in text
+    text = report(results, [CLIP], 1)
+    assert (
+        all(key in text for key in suite_infos())
+        and "| camera: pan_left |" in text
+        and "| moves left |" in text
+        and "warping_error †" in text
+        and "flow_score † (*neutral*)" in text
+    )
     assert "plausibility, real, full strength" in "\n".join(goal_table(results))
 
 
