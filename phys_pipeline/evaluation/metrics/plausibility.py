@@ -7,7 +7,8 @@ in which nothing moves. The weights were chosen on the tuning part of the real c
 often a clip ranks above its corrupted copy; round numbers on a flat optimum. Compare clips of the same content.
 
 Freezing can't win: a clip in which nothing moves has no plausibility. One that moves too little for optical flow counts as half
-random (a jerk of 1) and as still, and can reach exp(-0.3) = 0.74 at most.
+random (a jerk of 1) and as still, and can reach exp(-0.3) = 0.74 at most. Slowed and blurred copies often rank above their clip
+all the same: read it beside a report's guards.
 """
 
 from __future__ import annotations
