@@ -5,7 +5,7 @@ OUT ?= out/demo
 DEMO_PROMPT ?= a red square moves right
 DEMO_SETTINGS ?=
 PYTEST_ARGS ?=
-BENCHMARKS ?= discrimination ablation resolution estimates theory gradient_test latents loss_cost motion_memory training_overhead overlay_speed score_speed
+BENCHMARKS ?= discrimination ablation resolution estimates theory gradient_test latents loss_cost motion_memory training_overhead overlay_speed score_speed study_simulation
 PY = $(VENV)/bin/python
 STAMP = $(VENV)/.installed
 LAUNCH = OMP_NUM_THREADS=1 $(PY) -m accelerate.commands.launch -q --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no

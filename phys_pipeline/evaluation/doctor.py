@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def examine(keys: Sequence[str], settings: Settings) -> list[dict[str, Any]]:
-    """One entry per metric: key, label, group, packages, weights, whether it can run here and why not."""
+    """One entry per metric: key, label, group, packages, weights, whether it can run here, why not or what will be loaded."""
     found = []
     for name in classes_of(keys):
         wanted = [info for info in metric_class(name).infos if info.key in keys]
@@ -64,7 +64,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     lines = []
     width = max(len(row["metric"]) for row in rows)
     for row in rows:
-        state = "ready" if row["available"] else "missing"
+        state = "missing" if not row["available"] else "to load" if row["reason"] else "ready"
         standin = f"; stands in for {row['standin_for']} without its weights" if row["standin_for"] else ""
         needs = ", ".join(row["packages"]) or "nothing beyond the base install"
         lines.append(f"{row['metric']:{width}}  {state:7}  {needs}{standin}")
@@ -73,7 +73,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
                 f"{'':{width}}           {weights['repository']} @ {weights['revision'][:12]}, {size(weights['bytes'])}, "
                 f"licence {weights['licence']}"
             )
-        if not row["available"]:
+        if row["reason"]:
             lines.append(f"{'':{width}}           {row['reason']}")
     ready = sum(row["available"] for row in rows)
     return "\n".join([*lines, "", f"{ready} of {len(rows)} metrics can run here"])

@@ -44,7 +44,11 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("sources", nargs="+", metavar="SOURCE", help="NAME=FOLDER for each column, or manifests (.jsonl, .csv)")
     made.add_argument("-o", "--output", default="out/evaluation", metavar="FOLDER", help="default: out/evaluation")
-    made.add_argument("--prompts", metavar="FILE", help="table of id, prompt and labels that is joined to the videos by id")
+    made.add_argument(
+        "--prompts",
+        metavar="FILE",
+        help="prompts and labels, joined to the videos by id: motion (our set), .json, .jsonl or .csv",
+    )
     made.add_argument("--split", metavar="FILE", help="split file of `phys-pipeline prompts label`: simple and complex prompts")
     made.add_argument("--columns", metavar="FILE", help="JSON list of {key, label, role, base, adapter, lora, loss}")
     made.add_argument("--metrics", default="noweights", metavar="NAMES", help=f"keys and groups (all, {', '.join(GROUPS)})")
@@ -96,9 +100,10 @@ def main(arguments: Sequence[str]) -> int:
     progress.close()
     if shard.rank:
         return 0
+    command = shlex.join(["phys-pipeline", "evaluate", *arguments])
     run = describe_run(
-        shlex.join(["phys-pipeline", "evaluate", *arguments]), protocol=options.protocol, device=options.device, seed=options.seed,
-        prompt_set=options.prompts or "", split=options.split or "",
+        command, protocol=options.protocol, device=options.device, seed=options.seed, prompt_set=options.prompts or "",
+        split=options.split or "",
     )  # fmt: skip
     report = write_report(
         rows, list(evaluator.infos.values()), columns, run, options.output,
@@ -141,9 +146,7 @@ def _stratified(samples: Sequence[VideoSample], file: str) -> list[VideoSample]:
     for sample in samples:
         label = labels.get(Prompt(sample.id, sample.prompt).sha)
         if label is None:
-            raise DataError(
-                f"{file} has no label for the prompt of {sample.name}, {sample.prompt!r}: label that prompt set first"
-            )
+            raise DataError(f"{file} has no label for the prompt of {sample.name}, {sample.prompt!r}: label it first")
         found.append(replace(sample, labels={**label.sample_labels(), **sample.labels}))
     return found
 

@@ -1,7 +1,7 @@
 """Measure many clips with many metrics: resumable, in several processes, one bad clip never stops the others.
 
-Metrics without weights share one pass: a clip is decoded once and its pairs of frames are walked once. Every metric with weights
-has a pass of its own, so that only one model is in memory at a time. Rows are written clip by clip.
+Metrics without weights share one pass: a clip is decoded once and its pairs of frames are walked once. Every model has a
+pass of its own, which the metrics that use it share, so that only one is in memory at a time. Rows are written clip by clip.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from phys_pipeline.errors import DataError
 from phys_pipeline.evaluation.flow import flow_name
 from phys_pipeline.evaluation.measuring import ClipWorker, digest_of, make_row
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, Settings, failed, skipped
+from phys_pipeline.evaluation.metric import Availability, MetricInfo, Settings, Weights, failed, skipped
 from phys_pipeline.evaluation.registry import classes_of, infos, metric_class
 from phys_pipeline.evaluation.rows import Row, RowFile, read_rows
 from phys_pipeline.evaluation.sample import VideoSample
@@ -52,10 +52,13 @@ class Evaluator:
         self._owner = {info.key: name for name in self.classes for info in metric_class(name).infos}
 
     def passes(self) -> list[tuple[str, ...]]:
-        """Classes that are computed together: all without weights, then each with weights alone."""
-        usable = [name for name in self.classes if self.available[name].ok and not _is_aggregate(name)]
-        light = tuple(name for name in usable if not any(info.weights for info in metric_class(name).infos))
-        return [p for p in (light, *((name,) for name in usable if name not in light)) if p]
+        """Classes that are computed together: all without weights, then those whose first weights are the same."""
+        together: dict[Weights | None, list[str]] = {}
+        for name in self.classes:
+            if self.available[name].ok and not _is_aggregate(name):
+                first = next((weights for info in metric_class(name).infos for weights in info.weights), None)
+                together.setdefault(first, []).append(name)
+        return [tuple(together[weights]) for weights in sorted(together, key=lambda weights: weights is not None)]
 
     def fingerprint(self, name: str) -> str:
         """Digest of what a class's values depend on beside the clip and its version."""

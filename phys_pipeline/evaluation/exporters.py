@@ -67,8 +67,8 @@ def export_physics_iq(samples: Sequence[VideoSample], folder: Path) -> list[Path
     """``ID.mp4``, cut to exactly 5 s: the benchmark compares with 5 s of real footage and refuses other lengths.
 
     The id must be that of the benchmark's own scene and view, four digits first ("0001_perspective-left_..."); what may follow
-    the digits is not verified here. The first 5 s are kept, encoded anew, at the clip's own rate or, where 5 s are no whole number
-    of frames at it, at the nearest rate at which they are.
+    the digits is not verified here. The first 5 s are kept, encoded anew, at the clip's own rate or, where 5 s are no whole
+    number of frames at it, at the nearest rate at which they are.
 
     Raises:
         DataError: an id without four digits, several seeds of one id (the benchmark takes one), or a clip under 5 s.
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="NAME=FOLDER of one column, or a manifest")
     parser.add_argument("--layout", required=True, choices=tuple(LAYOUTS))
-    parser.add_argument("--prompts", metavar="FILE", help=".jsonl or .csv with id and prompt")
+    parser.add_argument("--prompts", metavar="FILE", help="motion (our set), .json, .jsonl or .csv with id and prompt")
     parser.add_argument("-o", "--output", required=True, metavar="FOLDER", help="folder to make")
     options = parser.parse_args(arguments)
     from phys_pipeline.evaluation.manifest import read_samples

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from phys_pipeline.errors import DataError
+from phys_pipeline.evaluation.prompts.prompt_set import load_prompts
 from phys_pipeline.evaluation.sample import LABELS, VideoSample
 
 VIDEO_SUFFIXES = (".mp4", ".webm", ".mkv", ".mov", ".avi", ".m4v", ".gif", ".webp")
+SHIPPED = "motion"
 _SEED = re.compile(r"(?P<id>.+?)[-_.]seed(?P<seed>\d+)", re.IGNORECASE)
 _FIELDS = ("video", "model", "id", "prompt", "seed", "fps", "reference", *LABELS)
 
@@ -30,9 +32,17 @@ def read_samples(sources: Sequence[str], prompts: str | Path | None = None) -> l
 
     Raises DataError for a source that isn't there, holds no video, or has a row that can't be used, naming the line.
     """
-    known = None if prompts is None else {row["id"]: row for row in map(_with_id, _table(Path(prompts)))}
+    known = None if prompts is None else _prompts(str(prompts))
     samples = [sample for source in sources for sample in _samples_of(source)]
-    return samples if known is None else [_joined(sample, known, Path(str(prompts))) for sample in samples]
+    return samples if known is None else [_joined(sample, known, str(prompts)) for sample in samples]
+
+
+def _prompts(source: str) -> dict[str, dict[str, Any]]:
+    """Prompt and labels by id."""
+    if source == SHIPPED or Path(source).suffix.lower() in (".json", ".txt"):
+        found = load_prompts(None if source == SHIPPED else source)
+        return {p.id: {"prompt": p.text, **(p.label.sample_labels() if p.label else {})} for p in found}
+    return {row["id"]: row for row in map(_with_id, _table(Path(source)))}
 
 
 def _samples_of(source: str) -> list[VideoSample]:
@@ -89,7 +99,7 @@ def _sample(row: Mapping[str, Any], table: Path, number: int) -> VideoSample:
         raise DataError(f"{table}, row {number}: {error}") from None
 
 
-def _joined(sample: VideoSample, known: Mapping[str, Mapping[str, Any]], table: Path) -> VideoSample:
+def _joined(sample: VideoSample, known: Mapping[str, Mapping[str, Any]], table: str) -> VideoSample:
     """A sample with prompt and labels of the prompt table; what the sample says itself stays."""
     row = known.get(sample.id)
     if row is None:

@@ -100,7 +100,7 @@ def failed(reason: str) -> MetricResult:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a metric can run here; if not, ``reason`` with the exact command that helps."""
+    """Whether a metric can run here; if not, ``reason`` with the exact command that helps; if so, what will be downloaded."""
 
     ok: bool
     reason: str = ""

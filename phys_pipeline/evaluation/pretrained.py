@@ -39,7 +39,7 @@ class Pretrained:
             return Path(str(wanted))
         found = _HUB_ID.fullmatch(str(wanted))
         if found is None:
-            raise ModelError(f"{self.option}={wanted} is no folder and no Hub id: give a model's folder, or OWNER/NAME@REVISION")
+            raise ModelError(f"{self.option}={wanted} is no folder and no Hub id: give a model's folder or OWNER/NAME@REVISION")
         return replace(self.weights, repository=found[1], revision=found[2] or "main", bytes=0, licence="see there", files=())
 
     def name(self, settings: Settings) -> str:
@@ -76,7 +76,7 @@ class Pretrained:
             raise ModelError(self.available(settings).reason)
         found = fetch(source)
         if not is_complete(found):
-            raise ModelError(f"{source.repository}@{source.revision} holds no whole model: give a local folder as {self.option}")
+            raise ModelError(f"{source.repository}@{source.revision} holds no whole model: give --option {self.option}=FOLDER")
         return found
 
 

@@ -215,10 +215,11 @@ def _declared_seconds(container: Any, stream: Any) -> float:
 
 
 def _declared_frames(container: Any, stream: Any) -> int:
-    """The file's own count, or one from its duration, or 0 if it says nothing."""
-    if stream.frames:
-        return int(stream.frames)
-    return max(0, round(_declared_seconds(container, stream) * _nominal_rate(stream)))
+    """The file's own count, or one from its duration where that is more, or 0 if it says nothing.
+
+    A fragmented MP4 counts the frames of its first fragment alone.
+    """
+    return max(int(stream.frames), round(_declared_seconds(container, stream) * _nominal_rate(stream)))
 
 
 def _expected_frames(declared: int, rate: float, choice: Choice) -> int:

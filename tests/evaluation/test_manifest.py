@@ -96,3 +96,12 @@ def test_an_empty_folder_and_a_broken_table_are_said(tmp_path):
     (tmp_path / "m.csv").write_bytes("video,model\nä.mp4,m".encode("latin-1"))
     with pytest.raises(DataError, match="not UTF-8"):
         read_samples([str(Path(tmp_path / "m.csv"))])
+
+
+def test_the_shipped_prompts_are_known_by_their_name(tmp_path):
+    from phys_pipeline.evaluation.prompts.prompt_set import load_prompts
+
+    first = next(iter(load_prompts()))
+    (tmp_path / f"{first.id}_seed0.mp4").write_text("")
+    (sample,) = read_samples([f"a={tmp_path}"], "motion")
+    assert sample.prompt == first.text and sample.labels == first.label.sample_labels() and sample.seed == 0

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 
 import pytest
 from huggingface_hub import constants
@@ -121,3 +123,29 @@ def test_weights_that_lack_a_tensor_are_not_filled_with_random_numbers(tmp_path)
     forget_tensor(folder, "visual_projection.weight")
     with pytest.raises(ModelError, match="lack visual_projection"):
         load_model(CLIPModel, folder, "cpu")
+
+
+def test_pickled_weights_of_an_older_release_load_too(tmp_path):
+    """The pinned CLIP has no safetensors, and holds position numbers that are no weights today."""
+    import torch
+    from transformers import CLIPModel
+
+    folder = save_clip(tmp_path / "tiny_clip")
+    expected = load_model(CLIPModel, folder, "cpu").state_dict()
+    older = {**expected, "vision_model.embeddings.position_ids": torch.arange(17)[None]}
+    torch.save(older, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    found = load_model(CLIPModel, folder, "cpu").state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_describing_metrics_and_looking_for_their_weights_loads_no_model_library():
+    code = """
+import sys
+from phys_pipeline.evaluation.metric import Settings
+from phys_pipeline.evaluation.metrics import aggregates, blip_bleu, clip_scores, dover, sd_score, video_mae
+for metric in (clip_scores.ClipScores, sd_score.SdScore, blip_bleu.BlipBleu, video_mae.ActionRecognition, dover.Dover):
+    metric(Settings(offline=True)).available()
+print(*{"torch", "transformers", "diffusers", "onnxruntime", "cv2", "torchvision"} & set(sys.modules))
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""

@@ -1,10 +1,12 @@
 """Tokenizers give text back, pad on the right, and are refused when they don't."""
 
 import json
+import shutil
 
 import pytest
 
 from phys_pipeline.errors import ModelError
+from phys_pipeline.families import load_model
 from phys_pipeline.families.tokenization import PROBE, load_tokenizer, round_trips
 
 
@@ -41,6 +43,21 @@ def test_byte_level_tokenizer_as_llama_3_has_it(tmp_path):
     tokenizer = load_tokenizer(_byte_level_tokenizer(tmp_path / "good", keeps_spaces=True))
     assert round_trips(tokenizer, "two  spaces\nand a line")
     assert tokenizer.padding_side == "right" and tokenizer.pad_token == "<|end_of_text|>"
+
+
+def test_the_class_that_the_model_names_does_not_decide(folder, tmp_path):
+    """HunyuanVideo's index names LlamaTokenizerFast for a byte-level file; transformers 5 then drops every space."""
+    shutil.copytree(folder, tmp_path / "model")
+    shutil.rmtree(tmp_path / "model" / "tokenizer")
+    named = _byte_level_tokenizer(tmp_path / "model" / "tokenizer", keeps_spaces=True) / "tokenizer_config.json"
+    named.write_text(named.read_text().replace("PreTrainedTokenizerFast", "LlamaTokenizerFast"))
+    index = json.loads((tmp_path / "model" / "model_index.json").read_text())
+    index["tokenizer"] = ["transformers", "LlamaTokenizerFast"]
+    (tmp_path / "model" / "model_index.json").write_text(json.dumps(index))
+    model = load_model(str(tmp_path / "model"))
+    assert round_trips(model.pipeline.tokenizer, PROBE) and model.pipeline.tokenizer.padding_side == "right"
+    mask = model.family.encode_text(model, ["a ball", "aball"])["prompt_attention_mask"]
+    assert mask.sum(1).tolist() == [6, 5]  # the space is a token
 
 
 def test_tokenizer_that_drops_spaces_is_refused(tmp_path):

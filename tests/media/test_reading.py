@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from phys_pipeline.errors import ConfigError, MediaError
-from phys_pipeline.media import containers, probe, read_video, reading, write_video
+from phys_pipeline.media import Video, containers, probe, read_video, reading, write_video
 from phys_pipeline.media.buffer import increasing
 from phys_pipeline.media.frames import Outline
 from phys_pipeline.media.reading import UnexpectedTimes, VideoStream
@@ -77,6 +77,48 @@ def test_real_gif_has_whole_frames_and_true_durations():
     info = probe(CLIPS / "intel_car_turning.gif")
     assert (info.frames, info.height, info.width, info.codec) == (41, 270, 480, "gif")
     assert info.duration == pytest.approx(3.41)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "fps", "options"),
+    [
+        ("film.mp4", 101, 24, {}), ("film.mkv", 101, 24, {}), ("film.avi", 48, 30, {}),
+        ("part.mp4", 50, 25, {"movflags": "frag_keyframe"}), ("each.mp4", 6, 6, {"movflags": "frag_every_frame"}),
+        ("film.gif", 13, 10, {}), ("film.webp", 13, 8, {}),
+    ],
+)  # fmt: skip
+def test_the_count_before_decoding_is_that_of_the_frames(tmp_path, name, count, fps, options):
+    frames = gradient(count, 16, 32)
+    if name.endswith((".gif", ".webp")):
+        path = write_video(tmp_path / name, Video.from_frames(frames, fps))
+    else:
+        path = encode(tmp_path / name, [(frames, fps)], options=options)
+    info, video = probe(path), read_video(path)
+    assert info.frames == len(video) == count
+    assert info.fps == pytest.approx(video.fps, rel=1e-2) and info.duration == pytest.approx(video.duration, rel=1e-2)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+def test_opening_many_clips_leaves_no_file_open(tmp_path):
+    film = encode(tmp_path / "film.mp4", [(gradient(4, 16, 16), 8)])
+    moving = write_video(tmp_path / "moving.gif", Video.from_frames(gradient(3, 8, 8), 8.0))
+    sound = encode(tmp_path / "sound.m4a", [], audio=True, options={"strict": "experimental"})
+    broken = tmp_path / "broken.mp4"
+    broken.write_bytes(film.read_bytes()[:300])
+
+    def open_everything():
+        for path in (film, moving):
+            probe(path), read_video(path), read_video(path, max_frames=1)
+            next(VideoStream(path).pictures(np.arange(3), (8, 8)))  # left in the middle
+        for path, arguments in ((broken, {}), (sound, {}), (film, {"stream": 5}), (film, {"start": 9.0})):
+            with pytest.raises(MediaError):
+                read_video(path, **arguments)
+
+    open_everything()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(20):  # 240 files
+        open_everything()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_start_and_duration_agree_with_the_whole_clip():

@@ -4,6 +4,7 @@ import logging
 import pytest
 import torch
 from safetensors import safe_open
+from tiny import save_tiny
 
 from phys_pipeline.errors import DataError, ModelError
 from phys_pipeline.media import Video, write_video
@@ -14,6 +15,7 @@ from training.cache import (
     encode_captions,
     encode_clips,
     latents_key,
+    prepare_dataset,
     text_key,
     weights_identity,
 )
@@ -116,6 +118,38 @@ def test_samples_know_their_bucket(settings, tmp_path):
         latents_key(clips[0], c, "v") for c in (config, TrainConfig(**settings), TrainConfig(**{**settings, "buckets": "auto"}))
     }
     assert len(keys) == 3
+
+
+def test_large_frames_are_encoded_in_tiles_one_window_at_a_time_by_default(tmp_path, monkeypatch):
+    """Tiles and whole frames differ at the seams, so they have entries of their own."""
+    from phys_pipeline.families import get_family
+
+    save_tiny(tmp_path / "model")
+    (tmp_path / "clips").mkdir()
+    noise = torch.rand(3, 10, 48, 48, generator=torch.Generator().manual_seed(0))
+    write_video(tmp_path / "clips" / "large.mp4", Video.from_tensor(noise, 8.0))
+    (tmp_path / "clips" / "large.txt").write_text("noise")
+    common = {"model": str(tmp_path / "model"), "data": str(tmp_path / "clips"), "cache_dir": str(tmp_path / "cache")}
+    common |= {"frames": 5, "height": 48, "width": 48, "frame_extraction": "sliding", "window_stride": 5}
+    family, keys = get_family("hunyuan_video"), []
+    load = family.load
+
+    def load_watched(part, *arguments, **options):
+        model = load(part, *arguments, **options)
+        if part == "vae":
+            model.tile_sample_min_height = model.tile_sample_min_width = 32  # 256 in earnest
+            model.tile_sample_stride_height = model.tile_sample_stride_width = 24
+            model.encoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].shape))
+        return model
+
+    monkeypatch.setattr(family, "load", load_watched)
+    for changes, largest in (({}, 32), ({"vae_tiling": False}, 48)):
+        seen: list[torch.Size] = []
+        dataset, _ = prepare_dataset(TrainConfig(**common, **changes), family, device=torch.device("cpu"))
+        assert len(dataset) == 2 and {shape[0] for shape in seen} == {1}
+        assert max(max(shape[-2:]) for shape in seen) == largest
+        keys.append(dataset.samples[0].latents)
+    assert len(set(keys)) == 2
 
 
 def test_damaged_entry_is_encoded_again(settings, caplog):

@@ -73,10 +73,15 @@ def test_only_the_newest_are_kept_in_numerical_order(config, tmp_path):
 
 def test_names_that_are_no_checkpoints_are_ignored(config, tmp_path):
     root = tmp_path / "run"
-    for name in ("checkpoint-5.safetensors", "checkpoint-7", "checkpoint-x", ".checkpoint-8.abc.partial"):
+    for name in ("checkpoint-5.safetensors", "checkpoint-6-old", "checkpoint-x", ".checkpoint-8.abc.partial", "my-checkpoint-9"):
         (root / name).mkdir(parents=True)
-    (root / "checkpoint-9").write_text("a file")
-    assert list_checkpoints(root) == []  # checkpoint-7 has no state.json: not complete
+        (root / name / "state.json").write_text('{"step": 3, "config": {}}')
+    (root / "checkpoint-7").mkdir()  # without state.json: not complete
+    for name in ("checkpoint-9", "checkpoint-100.safetensors"):
+        (root / name).write_text("a file")
+    assert list_checkpoints(root) == []
+    config.resume = "true"
+    assert find_resume(config) is None
 
 
 def test_a_failure_while_writing_leaves_the_older_checkpoint(config):

@@ -21,6 +21,7 @@ from training.loop import train
 ROOT = Path(__file__).parents[2]
 SIGKILLS = 6
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("fresh_accelerate_state")]
+PATIENCE = 200  # seconds for a child that should end by itself
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +29,9 @@ def server():
     """Children that start in milliseconds, since their parent has imported everything."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["training.loop", "training_run", "accelerate", "diffusers", "transformers", "peft"])
-    return context
+    yield context
+    for child in multiprocessing.active_children():  # a test that fails while it waits must not keep pytest from ending
+        child.kill()
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +47,7 @@ def straight(base, server, tmp_path_factory):
         began = time.monotonic()
         child = server.Process(target=run_in_child, args=(config,))
         child.start()
-        child.join()
+        child.join(PATIENCE)
         assert child.exitcode == 0
     return Path(config.output_dir), time.monotonic() - began
 
@@ -78,7 +81,7 @@ def test_dying_at_every_rename(base, straight, server, tmp_path):
         config = short(base, tmp_path / str(number))
         child = server.Process(target=run_in_child, args=(config, number))
         child.start()
-        child.join()
+        child.join(PATIENCE)
         if child.exitcode == 0:
             break
         assert child.exitcode == 77
@@ -133,7 +136,7 @@ def test_two_processes_equal_one_and_resume_exactly(base, server, tmp_path):
     for child in children:
         child.start()
     for child in children:
-        child.join(200)
+        child.join(PATIENCE)
         assert child.exitcode == 0
     assert (tmp_path / "again" / ADAPTER).read_bytes() == (tmp_path / "two" / ADAPTER).read_bytes()
 

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 import torch
+from safetensors import safe_open
 from tiny import save_tiny
 from training_run import ADAPTER, make_base, records, settings, weights
 
@@ -56,6 +57,19 @@ def test_ten_steps_equal_five_and_resume_and_five(base, tmp_path):
     assert (tmp_path / "straight" / ADAPTER).read_bytes() == (tmp_path / "resumed" / ADAPTER).read_bytes()
 
 
+def test_resuming_with_more_steps_goes_on_learning(base, tmp_path):
+    """The rate follows the new length: it neither stays at the end of the old schedule nor starts its warm-up again."""
+    short = settings(base, tmp_path / "run", max_train_steps=4, checkpoint_every=3, motion_weight=0)
+    train(short, progress=False)
+    changes = {"max_train_steps": 12, "checkpoint_every": 8, "motion_weight": 0}
+    longer = settings(base, tmp_path / "more", resume=str(tmp_path / "run" / "checkpoint-3"), **changes)
+    train(longer, progress=False)
+    found = {r["step"]: r["learning_rate"] for r in records(tmp_path / "more")}
+    assert found == {step + 1: pytest.approx(learning_rate(longer, step)) for step in range(3, 12)}
+    state = torch.load(tmp_path / "more" / "checkpoint-8" / "optimizer.pt", weights_only=True)
+    assert min(found.values()) > 0 and state["optimizer"]["param_groups"][0]["lr"] == found[8]
+
+
 def test_output_folder_and_provenance(base, tmp_path):
     changes = {"max_train_steps": 2, "checkpoint_every": 1, "motion_weight": 0.3, "gradient_ratio_every": 1, "sigma_max": 1.0}
     path = train(settings(base, tmp_path / "run", **changes), progress=False)
@@ -67,6 +81,9 @@ def test_output_folder_and_provenance(base, tmp_path):
     about = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert [c["caption"] for c in about["clips"]] == ["clip number 0", "clip number 1", "clip number 2"]
     assert about["config"]["motion_weight"] == 0.3 and about["revision"] and about["motion_preset"] == "calibrated"
+    with safe_open(path, "pt") as reader:  # what it was told and how it was noised travel with the adapter itself
+        inside = json.loads(reader.metadata()["phys_pipeline"])
+    assert inside["guidance"] == about["guidance"] == 6.0 and inside["shift"] == about["shift"] == 1.0
     assert about["trainable_parameters"] == sum(t.numel() for t in weights(tmp_path / "run").values())
     first = records(tmp_path / "run")[0]
     assert first["motion_share"] == 1.0 and first["motion"] >= 0 and first["motion_energy_ratio"] > 0
@@ -169,11 +186,22 @@ def test_not_finite_loss_names_step_and_clips(base, tmp_path):
     assert "\n" not in str(caught.value) and not (tmp_path / "run" / ADAPTER).exists()
 
 
+def test_a_gradient_that_is_not_finite_changes_no_weight(base, tmp_path):
+    trainer = trainer_of(settings(base, tmp_path / "run", motion_weight=0))
+    trainer.parameters[3].register_hook(lambda gradient: gradient * float("inf"))
+    before = [p.detach().clone() for p in trainer.parameters]
+    with pytest.raises(ModelError, match=r"step 5: the gradient is not finite on \d\.mp4, \d\.mp4"):
+        trainer.step(4)
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.parameters, strict=True))
+
+
 def test_sizes_the_model_cannot_take_are_refused(base, tmp_path):
     with pytest.raises(ConfigError, match="use 5 or 9"):
         train(settings(base, tmp_path / "run", frames=6), progress=False)
     with pytest.raises(ConfigError, match="multiple of 16"):
         train(settings(base, tmp_path / "run", height=24), progress=False)
+    with pytest.raises(ConfigError, match="use 37 or 41"):  # though no clip is long enough for it
+        train(settings(base, tmp_path / "run", buckets=[[5, 16, 16], [40, 16, 16]]), progress=False)
 
 
 def test_half_precision_on_a_cpu_and_wrong_process_counts_are_refused(tmp_path, monkeypatch):

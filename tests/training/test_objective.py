@@ -178,6 +178,12 @@ def test_motion_term_is_float32_under_autocast():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = MotionTerm(SCORE, 0.7)(x0, x0, sigma)
     assert inside.values.dtype == torch.float32 and torch.equal(inside.values, expected)
+    mixing = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(0)))[0]
+    mixed = MotionTerm(SCORE, 0.7, decode=lambda z: z @ mixing)  # a product that autocast would make bfloat16
+    expected = mixed(x0, x0, sigma).values
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = mixed(x0, x0, sigma)
+    assert torch.equal(inside.values, expected)
 
 
 def test_gradient_ratio_is_measured_without_touching_gradients():
@@ -252,6 +258,19 @@ def test_every_candidate_is_a_mean_over_its_samples():
         assert torch.allclose(term.loss, (first.terms[name].loss + second.terms[name].loss) / 2, atol=1e-5), name
     assert torch.allclose(both.fit, (first.fit + second.fit) / 2, rtol=1e-4)
     assert torch.allclose(both.total, (first.total + second.total) / 2, rtol=1e-4)
+
+
+def test_the_networks_output_is_not_changed_in_place():
+    """Sharded models hang their backward on the output tensor; changing it in place would cut that off."""
+    outputs = []
+
+    def predict(x, sigma):
+        outputs.append((0.9 * x).detach().requires_grad_())
+        return outputs[-1]
+
+    step(everything(), predict).total.backward()
+    assert [output._version for output in outputs] == [0, 0]  # of the clip and of its corrupted copy
+    assert all(output.grad.abs().sum() > 0 for output in outputs)
 
 
 def test_weight_maps_have_their_minimum_at_the_target():

@@ -80,6 +80,21 @@ def test_noise_levels_are_middles_of_equal_slices_of_the_training_law():
     assert normal[1] == 0.5 and normal[0] == pytest.approx(1 - normal[2].item()) and 0.25 < normal[0] < 0.3
 
 
+def test_the_scheduler_never_makes_its_own_sigmas(base, tmp_path, monkeypatch):
+    """Asked for a number of steps alone it shifts sigmas that are shifted already."""
+    from diffusers import FlowMatchEulerDiscreteScheduler
+
+    asked, set_timesteps = [], FlowMatchEulerDiscreteScheduler.set_timesteps
+
+    def watched(scheduler, num_inference_steps=None, device=None, sigmas=None, mu=None, timesteps=None):
+        asked.append(sigmas)
+        return set_timesteps(scheduler, num_inference_steps, device, sigmas, mu, timesteps)
+
+    monkeypatch.setattr(FlowMatchEulerDiscreteScheduler, "set_timesteps", watched)
+    train(settings(base, tmp_path / "run", max_train_steps=1, motion_weight=0, validation_prompts=["a ball"]), progress=False)
+    assert len(asked) == 2 and all(sigmas is not None for sigmas in asked)  # a video of the base and one of the adapter
+
+
 def test_the_clip_of_a_window():
     assert clip_of("a.mp4#3", {"a.mp4"}) == "a.mp4"
     assert clip_of("a#1.mp4", {"a#1.mp4", "a"}) == "a#1.mp4"

@@ -74,7 +74,11 @@ class TemporalConsistency:
 
 
 class TextVideoAlignment:
-    """``text_video_alignment``, from EvalCrafter's own eight values, imported (:mod:`phys_pipeline.evaluation.importers`)."""
+    """``text_video_alignment``, from EvalCrafter's own eight values (:mod:`phys_pipeline.evaluation.importers`).
+
+    Its parts cover different videos, so the aggregate belongs to a column (:func:`text_video_alignment`); single clips have one
+    only where all eight were imported.
+    """
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
         MetricInfo(
@@ -88,7 +92,11 @@ class TextVideoAlignment:
         self.settings = settings
 
     def available(self) -> Availability:
-        return Availability(True)
+        return Availability(
+            False,
+            "n/a: five of its eight parts come only from EvalCrafter's own code and labels; read its result files with "
+            "phys_pipeline.evaluation.importers.evalcrafter_averages and combine them with text_video_alignment()",
+        )
 
     def combine(self, results: Mapping[str, Part]) -> Mapping[str, MetricResult]:
         """From rows with the keys ``evalcrafter_clip_score`` and so on."""

@@ -95,7 +95,7 @@ def technical_view(frames: np.ndarray, clips: int, protocol: Protocols, random: 
 
 def rescaled(raw: float, mean: float, deviation: float) -> float:
     """A raw score on 0..100: the logistic function of its distance from a mean."""
-    return 100 / (1 + math.exp(-(raw - mean) / deviation))
+    return 50 * (1 + math.tanh((raw - mean) / deviation / 2))
 
 
 class Dover:
@@ -127,7 +127,7 @@ class Dover:
         if not self._file.is_file():
             missing.append(
                 f"{self._file} is missing: export DOVER to ONNX with its repository's convert_to_onnx.py (weights of "
-                "huggingface.co/teowu/DOVER, non-commercial) and give the file as dover.onnx=FILE"
+                "huggingface.co/teowu/DOVER, non-commercial) and give the file with --option dover.onnx=FILE"
             )
         return Availability(not missing, "; ".join(missing))
 
@@ -162,13 +162,15 @@ class Dover:
             "tech_view": technical_view(clip.frames, clips, protocol, random),
         }
         outputs, named = self._outputs()
-        raw = [float(np.mean(values)) for values in self._session.run(outputs, views)]
+        scores = [np.atleast_1d(values) for values in self._session.run(outputs, views)]
+        per_view = [values.reshape(len(values), -1).mean(axis=1) for values in scores]
         details: dict[str, Any] = {"short": len(clip.frames) < LENGTH, "outputs_named": named, "technical_clips": clips}
         results = {}
         for index, key in enumerate(("vqa_a", "vqa_t")):
-            scales = {f"rescaled_{name}": rescaled(raw[index], *constants[index]) for name, constants in RESCALING.items()}
+            raw = float(per_view[index].mean())
+            scales = {f"rescaled_{name}": rescaled(raw, *constants[index]) for name, constants in RESCALING.items()}
             value = scales["rescaled_evalcrafter" if protocol == "evalcrafter" else "rescaled_dover"]
-            own = {"raw": raw[index], **scales, **details}
+            own = {"raw": raw, "raw_per_view": per_view[index].tolist(), **scales, **details}
             results[key] = MetricResult(value, details=own, backend=f"dover {self._file.name}")
         return results
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from phys_pipeline.atomic import atomic_file
+from phys_pipeline.atomic import atomic_file, atomic_folder
 from phys_pipeline.errors import DataError, ModelError, first_line
 from phys_pipeline.evaluation.clip import DecodedClip
 from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings, Weights, skipped
@@ -33,7 +33,7 @@ SCHEMA_VERSION = 1
 IMAGES, STEPS = 5, 20  # per prompt; EvalCrafter's numbers
 NATIVE_SIZE, EVALCRAFTER_SIZE = 1024, 512  # pixels; EvalCrafter runs SDXL far below the size it was trained for
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
-_SAFE_ID = re.compile(r"[\w-][\w.-]*")
+_FOLDER_NAME = re.compile(r"[^./\\\0][^/\\\0]*")
 
 
 class SdScore:
@@ -58,7 +58,7 @@ class SdScore:
             return Availability(
                 False,
                 "it needs reference images: make them (phys_pipeline.evaluation.metrics.sd_score.make_references) or "
-                "take your own, in FOLDER/ID/*.png, and give sd_score.references=FOLDER",
+                "take your own, in FOLDER/ID/*.png, and give --option sd_score.references=FOLDER",
             )
         return CLIP.available(self.settings)
 
@@ -84,12 +84,8 @@ class SdScore:
         references = self._encoder.images(images, "unit" if protocol == "evalcrafter" else "processor")
         cosines = np.clip(frame_embeddings(clip, self._encoder, protocol) @ references.T, -1, 1)
         details = {"images": len(files), "pack": pack_digest(self._folder) if self._manifest else None}
-        per_frame = (100 * cosines.mean(axis=1)).tolist()
-        return {
-            "sd_score": MetricResult(
-                100 * float(cosines.mean()), per_frame=per_frame, details=details, backend=self._encoder.name
-            )
-        }
+        value, per_frame = 100 * float(cosines.mean()), (100 * cosines.mean(axis=1)).tolist()
+        return {"sd_score": MetricResult(value, per_frame=per_frame, details=details, backend=self._encoder.name)}
 
 
 def reference_files(folder: Path, id: str) -> list[Path]:
@@ -106,9 +102,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(file.read_text(encoding="utf-8"))
         schema = manifest["schema"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{file} is no manifest of reference images ({first_line(error)}): delete it or make the pack again"
-        ) from error
+        raise DataError(f"{file} is no manifest of reference images ({first_line(error)}): make the pack again") from error
     if schema != SCHEMA_VERSION:
         raise DataError(f"{file} has schema {schema}, this version reads {SCHEMA_VERSION}: make the pack again")
     return manifest
@@ -139,15 +133,15 @@ def make_references(
     old = read_manifest(folder)
     entries: dict[str, Any] = dict(old.get("images", {})) if old.get("made_with") == made_with else {}
     pipeline = None
-    for id, prompt in prompts.items():
-        entry = entries.get(id, {})
-        if entry.get("prompt") == prompt and _hashes(_subfolder(folder, id)) == entry.get("sha256"):
+    for id, path in {id: _subfolder(folder, id) for id in prompts}.items():
+        entry, prompt = entries.get(id, {}), prompts[id]
+        if entry.get("prompt") == prompt and _hashes(path) == entry.get("sha256"):
             continue
         pipeline = pipeline or _sdxl(settings)
-        for index in range(count):
-            with atomic_file(_subfolder(folder, id) / f"{index}.png") as temporary:
-                _image(pipeline, prompt, _image_seed(settings.seed, id, index), size).save(temporary)
-        entries[id] = {"prompt": prompt, "sha256": _hashes(_subfolder(folder, id))}
+        with atomic_folder(path) as temporary:
+            for index in range(count):
+                _image(pipeline, prompt, _image_seed(settings.seed, id, index), size).save(temporary / f"{index}.png")
+        entries[id] = {"prompt": prompt, "sha256": _hashes(path)}
         with atomic_file(folder / MANIFEST) as temporary:
             content = {"schema": SCHEMA_VERSION, "made_with": made_with, "images": dict(sorted(entries.items()))}
             temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
@@ -166,8 +160,8 @@ def _check(folder: Path, manifest: Mapping[str, Any], id: str, prompt: str, file
 
 
 def _subfolder(folder: Path, id: str) -> Path:
-    if not _SAFE_ID.fullmatch(id):
-        raise DataError(f"{id!r} can't be a folder of reference images: use letters, digits, '_', '-' and '.' in ids")
+    if not _FOLDER_NAME.fullmatch(id):
+        raise DataError(f"{id!r} can't be a folder of reference images: use ids without slashes that begin with no dot")
     return folder / id
 
 
@@ -208,7 +202,7 @@ def _sdxl(settings: Settings) -> Any:
     except Exception as error:  # network, gated, missing files: the libraries have no common base
         raise ModelError(
             f"can't load {_model_name(settings)} ({first_line(error)}): run `phys-pipeline doctor --fetch sd_score` online, or "
-            "give a local diffusers folder as sd_score.model=FOLDER"
+            "give a local diffusers folder with --option sd_score.model=FOLDER"
         ) from error
     pipeline.set_progress_bar_config(disable=True)
     return pipeline.to(settings.device)

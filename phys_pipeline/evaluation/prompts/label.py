@@ -11,13 +11,14 @@ from phys_pipeline.evaluation.sample import LABELS
 
 RIGID = ("translation", "rotation", "scaling")
 MOVERS = ("object", "camera")
-# direction -> the motion it belongs to and who can show it
+# direction (as phys_pipeline.evaluation.metrics.direction judges it) -> the motion it belongs to and who can show it
 DIRECTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     **dict.fromkeys(("left", "right", "up", "down"), ("translation", ("object",))),
     **dict.fromkeys(("pan_left", "pan_right", "tilt_up", "tilt_down"), ("translation", ("camera",))),
     **dict.fromkeys(("clockwise", "counterclockwise"), ("rotation", ("object",))),
     **dict.fromkeys(("roll_clockwise", "roll_counterclockwise"), ("rotation", ("camera",))),
-    **dict.fromkeys(("zoom_in", "zoom_out"), ("scaling", MOVERS)),  # of an object: it grows or comes nearer, shrinks or recedes
+    **dict.fromkeys(("zoom_in", "zoom_out"), ("scaling", ("object",))),  # it grows or comes nearer, shrinks or recedes
+    **dict.fromkeys(("camera_zoom_in", "camera_zoom_out", "dolly_in", "dolly_out"), ("scaling", ("camera",))),
     "static": ("other", MOVERS),
 }
 

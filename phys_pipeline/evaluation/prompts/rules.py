@@ -85,15 +85,13 @@ _CAMERA = (
     _cue(_COUNTER, "rotation", "roll_counterclockwise"),
     _cue(_CLOCKWISE, "rotation", "roll_clockwise"),
     _cue(r"roll(?:s|ing|ed)?|rotat\w*|spin(?:s|ning)?", "rotation"),
+    _cue(rf"zoom\w*{_AFTER}in(?:to|wards?)?", "scaling", "camera_zoom_in"),
+    _cue(rf"zoom\w*{_AFTER}(?:out|back|away)", "scaling", "camera_zoom_out"),
     _cue(
-        rf"(?:zoom|doll|push)\w*{_AFTER}in(?:to|wards?)?|{_CAMERA_MOVES}{_AFTER}(?:closer|nearer|forwards?|in)",
-        "scaling",
-        "zoom_in",
+        rf"(?:doll|push)\w*{_AFTER}in(?:to|wards?)?|{_CAMERA_MOVES}{_AFTER}(?:closer|nearer|forwards?|in)", "scaling", "dolly_in"
     ),
     _cue(
-        rf"(?:zoom|doll|pull)\w*{_AFTER}(?:out|back|away)|{_CAMERA_MOVES}{_AFTER}(?:away|backwards?|back|out)",
-        "scaling",
-        "zoom_out",
+        rf"(?:doll|pull)\w*{_AFTER}(?:out|back|away)|{_CAMERA_MOVES}{_AFTER}(?:away|backwards?|back|out)", "scaling", "dolly_out"
     ),
 )
 _COMPLEX = _cue(

@@ -14,6 +14,7 @@ from phys_pipeline.evaluation.agreement import krippendorff_alpha
 from phys_pipeline.evaluation.rows import Row
 from phys_pipeline.evaluation.statistics import cluster_bootstrap, sign_test, wilson
 from phys_pipeline.evaluation.study.build import KEY_SCHEMA, VERSION
+from phys_pipeline.evaluation.study.intervals import two_way_bootstrap
 from phys_pipeline.evaluation.study.session import QUESTIONS, Answer, Study
 
 AMOUNTS = ("flow_score", "spectral_dynamic_degree")  # metrics that say how much moves, the first one that has values
@@ -24,8 +25,9 @@ SHORTEST, LONGEST = 1.0, 600.0  # seconds of an answer that counts
 class Share:
     """A share of votes with 95 % intervals; all but ``n`` are None without votes.
 
-    ``wilson`` takes votes as independent, which they are not; ``participants`` and ``prompts`` resample whole participants and
-    whole prompts. ``p`` is the two-sided sign test against one half, votes taken as independent.
+    ``wilson`` takes votes as independent, which they are not; ``participants`` and ``prompts`` resample whole participants or
+    whole prompts, ``both`` the two at once (benchmarks/study_simulation.py says how often each is right). ``p`` is the two-sided
+    sign test against one half, votes taken as independent.
     """
 
     n: int
@@ -33,6 +35,7 @@ class Share:
     wilson: tuple[float, float] | None = None
     participants: tuple[float, float] | None = None
     prompts: tuple[float, float] | None = None
+    both: tuple[float, float] | None = None
     p: float | None = None
 
 
@@ -200,6 +203,7 @@ def _share(votes: Sequence[_Vote], holds: Callable[[_Vote], bool]) -> Share:
         wilson(true, len(votes)),
         cluster_bootstrap([(vote.participant, float(holds(vote))) for vote in votes]),
         cluster_bootstrap([(vote.place[0], float(holds(vote))) for vote in votes]),
+        two_way_bootstrap([(vote.participant, vote.place[0], float(holds(vote))) for vote in votes]),
         sign_test(true, len(votes)),
     )
 

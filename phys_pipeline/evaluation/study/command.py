@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ _USAGE = """usage: phys-pipeline study build NAME=FOLDER NAME=FOLDER [...] -o ST
        phys-pipeline study analyse STUDY [-o FOLDER] [--rows FOLDER]
 
 `phys-pipeline study build --help` says more."""
-_TOKEN = re.compile(r"[A-Za-z0-9_-]{8,}")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -36,7 +34,7 @@ def build(arguments: Sequence[str]) -> int:
     """`phys-pipeline study build`."""
     parser = _parser("build", "Make a blind study from two or more columns of videos, and the key that says which is which.")
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="NAME=FOLDER (files ID.mp4 or ID_seed3.mp4), or a manifest")
-    parser.add_argument("--prompts", metavar="FILE", help=".jsonl or .csv with id, prompt, stratum, motion (see prompts export)")
+    parser.add_argument("--prompts", metavar="FILE", help="motion (our set), .json, .jsonl or .csv with id, prompt and labels")
     parser.add_argument("-o", "--output", required=True, metavar="STUDY", help="folder to make")
     parser.add_argument("--key", metavar="FILE", help="key to write, outside of STUDY (default: STUDY.key.json)")
     parser.add_argument("--seed", type=int, default=0, help="of order and sides (default: 0)")
@@ -68,8 +66,6 @@ def serve(arguments: Sequence[str]) -> int:
     parser.add_argument("--token", help="only links with this token are served; 8 or more letters, digits, - and _")
     parser.add_argument("--answers", metavar="FILE", help="file to append to (default: STUDY/answers.jsonl)")
     options = parser.parse_args(arguments)
-    if options.token is not None and not _TOKEN.fullmatch(options.token):
-        raise ConfigError("--token needs 8 or more letters, digits, - and _")
     from phys_pipeline.evaluation.study.server import StudyServer
     from phys_pipeline.evaluation.study.session import Session, Study
 

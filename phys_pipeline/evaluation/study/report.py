@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _QUESTIONS = {"overall": "better overall", "motion": "moves more plausibly"}
-_HEAD = "| {} | n | share | Wilson | participants | prompts | p |\n|---|---|---|---|---|---|---|"
+_HEAD = "| {} | n | share | Wilson | participants | prompts | both | p |\n|---|---|---|---|---|---|---|---|"
 
 
 def study_markdown(analysis: Mapping[str, Any]) -> str:
@@ -35,8 +35,9 @@ def study_markdown(analysis: Mapping[str, Any]) -> str:
 
 def _preferences(analysis: Mapping[str, Any]) -> list[str]:
     lines = [
-        "Intervals are 95 %. Wilson and the sign test's p take all votes as independent, which they are not; the bootstrap over "
-        "participants and that over prompts are the ones to go by. With few participants or prompts they are too narrow.",
+        "Intervals are 95 %. Wilson and the sign test's p take all votes as independent, which they are not. The bootstrap over",
+        "participants and prompts at once (both) is the one to go by; those over one of them say where the doubt comes from.",
+        "With a handful of participants or prompts none is to be trusted.",
         "",
     ]
     for found in analysis["preferences"]:
@@ -65,7 +66,7 @@ def _checks(analysis: Mapping[str, Any]) -> list[str]:
         "",
         f"Sides are balanced, so a share of left choices away from 50 % is a habit. Motion is measured by {less['measure']}.",
     ]
-    interval = less["motion"]["participants"]
+    interval = less["motion"]["both"]
     if interval is not None and interval[0] > 0.5:
         lines.append(
             "**Participants chose the clip with less motion more often than not: a preference may be one for less motion, not "
@@ -76,9 +77,9 @@ def _checks(analysis: Mapping[str, Any]) -> list[str]:
 
 def _row(name: str, share: Mapping[str, Any]) -> str:
     if not share["n"]:
-        return f"| {name} | 0 | no votes | | | | |"
+        return f"| {name} | 0 | no votes | | | | | |"
     intervals = " | ".join(
-        f"{100 * low:.1f} to {100 * high:.1f}" for low, high in (share[k] for k in ("wilson", "participants", "prompts"))
+        f"{100 * low:.1f} to {100 * high:.1f}" for low, high in (share[k] for k in ("wilson", "participants", "prompts", "both"))
     )
     return f"| {name} | {share['n']} | {100 * share['value']:.1f} % | {intervals} | {_p(share['p'])} |"
 

@@ -15,6 +15,7 @@ import http.cookies
 import json
 import re
 import secrets
+import sys
 import urllib.parse
 from dataclasses import asdict
 from http import HTTPStatus
@@ -30,16 +31,22 @@ _LARGEST_BODY = 4096  # bytes
 _CHUNK = 1 << 16
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _COOKIE = "study"
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{8,}")
 _PAGE = resources.files(__package__).joinpath("page.html")
 
 
 class StudyServer(ThreadingHTTPServer):
-    """Serves ``session`` at ``host:port`` (port 0 takes a free one). With ``token``, only visitors whose link has it."""
+    """Serves ``session`` at ``host:port`` (port 0 takes a free one). With ``token``, only visitors whose link has it.
+
+    Raises ConfigError for a place that can't be listened at, or a token that does not fit a link and a cookie.
+    """
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, session: Session, host: str = "127.0.0.1", port: int = 8000, token: str | None = None) -> None:
+        if token is not None and not _TOKEN.fullmatch(token):
+            raise ConfigError("the token needs 8 or more letters, digits, - and _")
         self.session, self.token = session, token
         self.page = _PAGE.read_text(encoding="utf-8").replace("{{study}}", session.study.digest[:16])
         self.page = self.page.replace("{{title}}", html.escape(session.study.title))
@@ -53,7 +60,13 @@ class StudyServer(ThreadingHTTPServer):
         """The link for participants."""
         host, port = self.server_address[:2]
         shown = host.decode() if isinstance(host, bytes) else host
-        return f"http://{shown}:{port}/" + (f"?token={urllib.parse.quote(self.token)}" if self.token else "")
+        return f"http://{shown}:{port}/" + (f"?token={self.token}" if self.token else "")
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say what went wrong, without the participant's address."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, (ConnectionError, TimeoutError)):  # a browser that went away is no error
+            print(f"error while serving: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -90,6 +103,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send_json(call(given))
             except Refused as error:
                 self._refuse(HTTPStatus.CONFLICT, str(error))
+            except OSError as error:  # a full disk
+                print(f"error: an answer could not be stored: {error}", file=sys.stderr, flush=True)
+                self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the answer could not be stored")
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: an access log would hold the participants' addresses."""

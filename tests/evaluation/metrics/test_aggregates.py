@@ -52,6 +52,11 @@ def test_text_video_alignment_by_hand():
     )
 
 
+def test_text_video_alignment_is_not_available_from_clips_alone():
+    available = TextVideoAlignment(EVALCRAFTER).available()
+    assert not available.ok and "evalcrafter_averages" in available.reason
+
+
 def test_text_video_alignment_needs_all_eight_imported_values():
     rows = {f"evalcrafter_{name}": MetricResult(0.5) for name in ALIGNMENT_PARTS}
     metric = TextVideoAlignment(Settings())

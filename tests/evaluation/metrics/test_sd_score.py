@@ -8,8 +8,10 @@ from PIL import Image
 from tiny_evaluation import clip_of, noise, save_clip, save_sdxl
 
 from phys_pipeline.errors import DataError, ModelError
+from phys_pipeline.evaluation.evaluator import Evaluator
 from phys_pipeline.evaluation.metric import Settings
 from phys_pipeline.evaluation.metrics import sd_score
+from phys_pipeline.evaluation.metrics.clip_encoder import ClipEncoder
 from phys_pipeline.evaluation.metrics.sd_score import SdScore, make_references, read_manifest, reference_files
 
 PROMPTS = {"0001": "a red square moves right", "0002": "a dog"}
@@ -61,6 +63,8 @@ def test_a_pack_holds_seeded_images_with_hashes(pack, settings, tmp_path):
     other = dataclasses.replace(settings, seed=1)
     make_references({"0001": PROMPTS["0001"]}, again, other, count=2, size=16)
     assert reference_files(again, "0001")[0].read_bytes() != files[0].read_bytes()
+    make_references({"0001": PROMPTS["0001"]}, again, settings, count=1, size=16)
+    assert [file.read_bytes() for file in reference_files(again, "0001")] == [files[0].read_bytes()]  # no image of before
 
 
 def test_only_missing_images_are_made(pack, settings, monkeypatch):
@@ -131,7 +135,7 @@ def test_other_manifests_are_refused(tmp_path, text):
 
 
 def test_ids_never_leave_the_folder(settings, tmp_path):
-    for id in ("../up", "a/b", ".hidden", ""):
+    for id in ("../up", "a/b", "a\\b", ".hidden", ""):
         with pytest.raises(DataError, match="can't be a folder"):
             make_references({id: "text"}, tmp_path, settings, count=1, size=16)
 
@@ -141,3 +145,19 @@ def test_says_what_is_missing(settings, tmp_path):
     lost = dataclasses.replace(settings, options={**settings.options, "sd_score.model": str(tmp_path)})
     with pytest.raises(ModelError, match="doctor --fetch sd_score"):
         make_references({"a": "b"}, tmp_path / "pack", lost, count=1, size=16)
+
+
+def test_frames_are_encoded_once_for_clip_scores_and_sd_score(pack, settings, tmp_path, monkeypatch):
+    prepared = []
+    own = ClipEncoder.images
+
+    def images(self, frames, preparation):
+        prepared.append(len(frames))
+        return own(self, frames, preparation)
+
+    monkeypatch.setattr(ClipEncoder, "images", images)
+    options = {**settings.options, "sd_score.references": str(pack)}
+    evaluator = Evaluator(("sd_score", "clip_score"), dataclasses.replace(settings, options=options), tmp_path / "rows")
+    rows = evaluator.run([clip_of(noise(7)).sample])
+    assert {row.metric: row.status for row in rows} == {"sd_score": "ok", "clip_score": "ok"}
+    assert sorted(prepared) == [2, 7]  # references, frames

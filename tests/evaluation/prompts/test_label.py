@@ -6,6 +6,7 @@ import pytest
 
 from phys_pipeline.errors import DataError
 from phys_pipeline.evaluation import VideoSample
+from phys_pipeline.evaluation.metrics.direction import CAMERA, OBJECT
 from phys_pipeline.evaluation.prompts.label import DIRECTIONS, MOVERS, Label
 
 
@@ -38,6 +39,11 @@ def test_wrong_labels_are_refused(fields):
 def test_a_label_survives_json():
     label = Label("rotation", "clockwise", "slow", "rules", 0.9, ("turns clockwise",))
     assert Label.from_dict(label.to_dict()) == label
+
+
+def test_directions_are_those_that_the_metric_judges():
+    assert set(DIRECTIONS) == {*OBJECT, *CAMERA} - {"camera_static"}
+    assert all(DIRECTIONS[name][1] == ("camera",) for name in DIRECTIONS if name in CAMERA)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

@@ -20,7 +20,8 @@ def test_the_shipped_set_is_labelled_and_balanced():
     assert set(directions) == set(DIRECTIONS)
     for one, other in [
         ("left", "right"), ("up", "down"), ("clockwise", "counterclockwise"), ("zoom_in", "zoom_out"), ("pan_left", "pan_right"),
-        ("tilt_up", "tilt_down"), ("roll_clockwise", "roll_counterclockwise"),
+        ("tilt_up", "tilt_down"), ("roll_clockwise", "roll_counterclockwise"), ("camera_zoom_in", "camera_zoom_out"),
+        ("dolly_in", "dolly_out"),
     ]:  # fmt: skip
         assert directions[one] == directions[other]
     amplitudes = Counter(label.amplitude for label in labels)

@@ -39,7 +39,7 @@ def test_a_preference_is_found_with_its_size(session, built):
     found = found_in(session, built[1])
     share = of(found)["share"]
     assert share["n"] == 240 and abs(share["value"] - 0.8) < 0.08 and share["p"] < 1e-9
-    for interval in ("wilson", "participants", "prompts"):
+    for interval in ("wilson", "participants", "prompts", "both"):
         assert share[interval][0] < share["value"] < share[interval][1] and share[interval][0] > 0.6
     assert sum(group["n"] for group in of(found)["stratum"].values()) == 240
     assert set(of(found)["motion"]) == {"translation", "other"}
@@ -127,7 +127,15 @@ def test_preference_for_less_motion_is_said(session, built):
 
 def test_no_answers_say_nothing(session, built):
     found = found_in(session, built[1])
-    assert of(found)["share"] == {"n": 0, "value": None, "wilson": None, "participants": None, "prompts": None, "p": None}
+    assert of(found)["share"] == {
+        "n": 0,
+        "value": None,
+        "wilson": None,
+        "participants": None,
+        "prompts": None,
+        "both": None,
+        "p": None,
+    }
     assert "nothing can be said" in study_markdown(found)
 
 

@@ -52,12 +52,13 @@ def test_build_then_analyse(samples, tmp_path, capsys):
 
 
 def test_wrong_settings_are_one_line(built, tmp_path):
-    with pytest.raises(ConfigError, match="--token"):
-        main(["serve", str(built[0]), "--token", "short"])
+    answers = ["--answers", str(tmp_path / "answers.jsonl")]
+    with pytest.raises(ConfigError, match="token needs 8"):
+        main(["serve", str(built[0]), "--token", "short", *answers])
     with pytest.raises(DataError, match="study build"):
-        main(["serve", str(tmp_path)])
+        main(["serve", str(tmp_path), *answers])
     with pytest.raises(ConfigError, match="--port"):
-        main(["serve", str(built[0]), "--answers", str(tmp_path / "answers.jsonl"), "--port", "70000"])
+        main(["serve", str(built[0]), *answers, "--port", "70000"])
 
 
 def test_serve_runs_until_it_is_interrupted(built, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import re
@@ -219,6 +220,37 @@ def test_many_participants_at_once(serve, session):
         thread.join()
     answers = read_answers(session.path)
     assert not failures and len(answers) == 20 * 6 and len({answer.participant for answer in answers}) == 20
+
+
+def test_a_full_disk_is_told_and_the_answer_can_be_sent_again(serve, session, monkeypatch, capsys):
+    browser = Browser(serve())
+    state = browser.post("/api/start", {})[1]
+    answer = {"participant": state["participant"], "trial": state["next"]["trial"], "overall": "left", "motion": "left"}
+    answer |= {"seconds": 3, "plays": 1, "replays": 0}
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("phys_pipeline.evaluation.study.session.os.write", full)
+        status, reply = browser.post("/api/answer", answer)
+    assert status == 503 and "could not be stored" in reply["error"] and "No space" in capsys.readouterr().err
+    assert browser.post("/api/answer", answer)[0] == 200 and len(read_answers(session.path)) == 1
+
+
+def test_errors_do_not_show_addresses(serve, session, monkeypatch, capsys):
+    server = serve()
+
+    def broken(*_: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(session.study, "video", broken)
+    with pytest.raises((http.client.HTTPException, OSError)):
+        Browser(server).ask("GET", "/videos/x.mp4")
+    server.shutdown()
+    server.server_close()
+    shown = capsys.readouterr().err
+    assert "RuntimeError: broken" in shown and "127.0.0.1" not in shown
 
 
 def test_a_taken_port_is_named(serve, session):
