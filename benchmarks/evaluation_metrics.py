@@ -49,8 +49,8 @@ pairs and by the rules of [discrimination.md](discrimination.md): a metric is ri
 worse; equal or undefined values are wrong. Shares of right pairs in % (95 % Wilson interval; 95 % bootstrap interval over whole
 clips). Metrics without a good direction are marked *neutral*, and count as if more were worse. Stand-ins for RAFT are marked †.
 
-The weights of `plausibility` were chosen on the real clips of the tuning part alone, from a grid of 500 with the first weight at 1;
-the held-out part was scored once. {cuts} real windows were left out for a cut.
+The weights of `plausibility` were chosen on the real clips of the tuning part alone, from a grid of 500 with the first weight at
+1; the held-out part was scored once. {cuts} real windows were left out for a cut.
 
 """
 CONTROL_NOTE = """## Controls
