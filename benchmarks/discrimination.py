@@ -35,12 +35,17 @@ PARTS = {False: "tuning part", True: "held-out part"}
 
 @dataclass(frozen=True)
 class Results:
-    """All rows of a run; ``command`` says how they were made, ``cuts`` is the number of real windows left out for a cut."""
+    """All rows of a run.
+
+    ``command`` says how they were made, ``cuts`` is the number of real windows left out for a cut, ``own`` the measure that the
+    others are compared with.
+    """
 
     rows: Sequence[Row]
     peers: Sequence[str]
     cuts: int
     command: str
+    own: str = LOSS
 
     @cached_property
     def index(self) -> dict[tuple[str, str, bool], list[Row]]:
@@ -57,7 +62,7 @@ class Results:
     @property
     def blocks(self) -> list[tuple[str, bool]]:
         """The sets and parts that have clips."""
-        return [(source, held) for source in SOURCES for held in PARTS if (LOSS, source, held) in self.index]
+        return [(source, held) for source in SOURCES for held in PARTS if (self.own, source, held) in self.index]
 
     def outcomes(self, measure: str, source: str, held: bool) -> list[Outcome]:
         return judge(self.index.get((measure, source, held), []))
@@ -89,7 +94,7 @@ def header(cells: Sequence[object]) -> list[str]:
 
 def describe(results: Results, source: str, held: bool) -> str:
     """Clips, windows, pairs that count and pairs left out of one set and part."""
-    rows = results.index[LOSS, source, held]
+    rows = results.index[results.own, source, held]
     seen, unseen = sum(len(row.copies) for row in rows), sum(len(row.unseen) for row in rows)
     names = sorted({row.clip for row in rows})
     listed = f" ({', '.join(names)}), {len(rows)} windows" if source == "real" else ""
@@ -97,23 +102,23 @@ def describe(results: Results, source: str, held: bool) -> str:
 
 
 def shares_table(results: Results, source: str, held: bool) -> list[str]:
-    """All measures by strength, and how far the calibrated preset is ahead of each."""
-    own = results.outcomes(LOSS, source, held)
+    """All measures by strength, and how far the own measure is ahead of each."""
+    own = results.outcomes(results.own, source, held)
     counts = [sum(outcome.strength == strength for outcome in own) for strength in STRENGTHS]
     columns = [f"strength {strength:g} (n = {count})" for strength, count in zip(STRENGTHS, counts, strict=True)]
-    lines = header(["measure", *columns, f"all (n = {len(own)})", f"{LOSS} ahead by, points", "not computed"])
+    lines = header(["measure", *columns, f"all (n = {len(own)})", f"{results.own} ahead by, points", "not computed"])
     for measure in results.measures:
         outcomes = results.outcomes(measure, source, held)
         cells = [percent(share_right([o for o in outcomes if o.strength == strength])) for strength in STRENGTHS]
-        ahead = "" if measure == LOSS else points(paired_difference(own, outcomes))
+        ahead = "" if measure == results.own else points(paired_difference(own, outcomes))
         missing = sum(not outcome.computed for outcome in outcomes)
         lines.append(row_of([measure, *cells, percent(share_right(outcomes)), ahead, missing]))
     return lines
 
 
 def kinds_table(results: Results, source: str, held: bool) -> list[str]:
-    """All measures by kind of corruption, strengths pooled, and the calibrated preset by strength."""
-    own = results.outcomes(LOSS, source, held)
+    """All measures by kind of corruption, strengths pooled, and the own measure by strength."""
+    own = results.outcomes(results.own, source, held)
     counts = [sum(outcome.kind == kind for outcome in own) for kind in CORRUPTIONS]
     titles = [f"{kind} (n = {count})" for kind, count in zip(CORRUPTIONS, counts, strict=True)]
     lines = header(["measure, all strengths", *titles])
@@ -130,7 +135,7 @@ def kinds_table(results: Results, source: str, held: bool) -> list[str]:
             else:
                 low, high = share.wilson
                 cells.append(f"{100 * share.value:.0f} of {share.total} ({100 * low:.0f}-{100 * high:.0f})")
-        lines.append(row_of([f"{LOSS}, strength {strength:g}", *cells]))
+        lines.append(row_of([f"{results.own}, strength {strength:g}", *cells]))
     return lines
 
 

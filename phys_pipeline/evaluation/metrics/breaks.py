@@ -21,6 +21,16 @@ _BACK = 0.2  # of that distance: what counts as back
 _TIE = 1e-3  # of the range: distances that differ by less are the same
 
 
+def clip_thumbnails(clip: DecodedClip) -> np.ndarray:
+    """The clip at 32x32 pixels, uint8 (T, 32, 32, 3); made once."""
+    return clip.shared("thumbnails", lambda: thumbnails(clip.frames))
+
+
+def clip_cuts(clip: DecodedClip) -> list[int]:
+    """Frames that begin a new shot."""
+    return cut_positions(clip_thumbnails(clip))
+
+
 def repeated(frames: np.ndarray) -> list[bool]:
     """For each frame but the first: whether it shows the frame before it again. frames: uint8 (T, H, W, 3)."""
     changes = [float(np.abs(b.astype(np.int16) - a).mean()) for a, b in pairwise(frames)]
@@ -107,8 +117,7 @@ class Breaks:
     def setup(self) -> None: ...
 
     def compute(self, clip: DecodedClip) -> Mapping[str, MetricResult]:
-        small = thumbnails(clip.frames)
-        cuts, same, back = cut_positions(small), repeated(clip.frames), returns(small)
+        cuts, same, back = clip_cuts(clip), repeated(clip.frames), returns(clip_thumbnails(clip))
         run = longest_run(same)
         return {
             "cuts": MetricResult(float(len(cuts)), details=_with_seconds({"frames": cuts}, cuts, clip.fps)),

@@ -10,7 +10,7 @@ import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip
 from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings
-from phys_pipeline.media.cuts import cut_positions, thumbnails
+from phys_pipeline.evaluation.metrics.breaks import clip_cuts
 from phys_pipeline.media.scaling import scaled_while_reading
 
 _PATCHES = 8  # on each side
@@ -43,6 +43,11 @@ def brightness_flicker(steps: np.ndarray, cuts: list[int]) -> tuple[float, list[
     return float(np.mean(known)) if known else 0.0, [None, *changes]
 
 
+def clip_brightness_flicker(clip: DecodedClip) -> tuple[float, list[float | None]]:
+    """Value and series of a clip, computed once."""
+    return clip.shared("brightness flicker", lambda: brightness_flicker(brightness_steps(clip.frames), clip_cuts(clip)))
+
+
 class Flicker:
     """VBench's temporal flickering, and flicker of brightness alone."""
 
@@ -69,7 +74,7 @@ class Flicker:
     def compute(self, clip: DecodedClip) -> Mapping[str, MetricResult]:
         frames = clip.frames
         changes = [float(np.abs(b.astype(np.int16) - a).mean()) / 255 for a, b in pairwise(frames)]
-        value, series = brightness_flicker(brightness_steps(frames), cut_positions(thumbnails(frames)))
+        value, series = clip_brightness_flicker(clip)
         return {
             "temporal_flicker": MetricResult(1 - float(np.mean(changes)), per_frame=[1 - change for change in changes]),
             "brightness_flicker": MetricResult(value, per_frame=series),

@@ -17,7 +17,7 @@ from phys_pipeline.evaluation.clip import DecodedClip
 from phys_pipeline.evaluation.flow import opencv, opencv_available, working_size
 from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings, skipped
 from phys_pipeline.evaluation.metrics.spectral import at_rate_of_sample
-from phys_pipeline.media import Video, read_video, resample
+from phys_pipeline.media import Video, probe, read_video, resample
 from phys_pipeline.media.scaling import scaled_while_reading
 
 _THRESHOLD, _MEMORY, _KERNEL = 10, 0.3, 5  # grey levels, weight of the newest frame, pixels
@@ -83,9 +83,10 @@ class Masks:
             return self._all("the sample has no reference")
         if clip.fps is None:
             return self._all("the frame rate is unknown: give the sample's fps")
-        take = read_video(reference)
+        info = probe(reference)
+        size = working_size(info.height, info.width)
+        take = read_video(reference, size=size)
         rate = min(take.fps, clip.fps)
-        size = working_size(take.height, take.width)
         theirs, ours = (_prepared(video, rate, size) for video in (take, at_rate_of_sample(clip)))
         count = min(len(theirs), len(ours))
         if count < 2:
