@@ -13,6 +13,7 @@ from phys_pipeline.evaluation.metric import MetricInfo
 
 _PACKAGE = "phys_pipeline.evaluation.metrics"
 CLASSES: tuple[str, ...] = (
+    "plausibility:Plausibility",
     "spectral:Spectral",
     "spectral:SpectralPaper",
     "similarity:SimilaritySuite",
