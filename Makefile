@@ -5,6 +5,7 @@ OUT ?= out/demo
 DEMO_PROMPT ?= a red square moves right
 DEMO_SETTINGS ?=
 PYTEST_ARGS ?=
+EXTRAS ?= dev
 BENCHMARKS ?= discrimination ablation resolution estimates theory gradient_test gradient_test_repaired latents loss_cost motion_memory training_overhead overlay_speed score_speed study_simulation
 PY = $(VENV)/bin/python
 STAMP = $(VENV)/.installed
@@ -20,7 +21,7 @@ help:
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[$(EXTRAS)]"
 	@touch $@
 
 # A second run continues from the finished checkpoint and the caches, so that only the videos are made again.
