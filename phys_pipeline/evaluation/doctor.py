@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from phys_pipeline.errors import ConfigError
+from phys_pipeline.evaluation.flow import RAFT, RAFT_WEIGHTS, flow_name, has_torchvision, is_standin, raft_state
 from phys_pipeline.evaluation.metric import Settings
-from phys_pipeline.evaluation.pretrained import fetch
+from phys_pipeline.evaluation.pretrained import fetch, is_on_hub
 from phys_pipeline.evaluation.registry import GROUPS, classes_of, infos, metric_class, select
 
 _USAGE = "phys-pipeline doctor [METRIC or group ...] [--fetch] [--json]"
@@ -22,19 +23,18 @@ def main(arguments: Sequence[str]) -> int:
         description="Show which metrics can run here, and what the others need: packages, weights, licences, sizes.",
     )
     parser.add_argument("metrics", nargs="*", metavar="METRIC", help=f"metrics or groups (all, {', '.join(GROUPS)}); default all")
-    parser.add_argument("--fetch", action="store_true", help="download what the metrics named need, from the Hub")
+    parser.add_argument("--fetch", action="store_true", help="download what the metrics named need")
     parser.add_argument("--weights-dir", metavar="FOLDER", help="where files lie that no Hub has")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
-    keys = select(options.metrics or ["all"])
+    keys, settings = select(options.metrics or ["all"]), Settings(weights_dir=options.weights_dir)
     if options.fetch:
         if not options.metrics:
             raise ConfigError(
                 "--fetch downloads gigabytes: name the metrics, for example phys-pipeline doctor clip_score --fetch"
             )
-        for weights in dict.fromkeys(weights for key in keys for weights in infos()[key].weights):
-            fetch(weights)
-    rows = examine(keys, Settings(weights_dir=options.weights_dir))
+        _fetch(keys, settings)
+    rows = examine(keys, settings)
     print(json.dumps(rows, indent=2) if options.json else table(rows))
     return 1 if options.metrics and not all(row["available"] for row in rows) else 0
 
@@ -42,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
 def examine(keys: Sequence[str], settings: Settings) -> list[dict[str, Any]]:
     """One entry per metric: key, label, group, packages, weights, whether it can run here, why not or what will be loaded."""
     found = []
+    raft = (RAFT_WEIGHTS,) if is_standin(flow_name(settings)) else ()
     for name in classes_of(keys):
         wanted = [info for info in metric_class(name).infos if info.key in keys]
         available = metric_class(name)(settings).available()
@@ -52,7 +53,7 @@ def examine(keys: Sequence[str], settings: Settings) -> list[dict[str, Any]]:
                     "reason": available.reason, "packages": list(info.packages), "standin_for": info.standin_for,
                     "weights": [
                         {"repository": w.repository, "revision": w.revision, "bytes": w.bytes, "licence": w.licence}
-                        for w in info.weights
+                        for w in (*info.weights, *(raft if info.standin_for == RAFT else ()))
                     ],
                 }
             )  # fmt: skip
@@ -75,8 +76,20 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             )
         if row["reason"]:
             lines.append(f"{'':{width}}           {row['reason']}")
+        if row["standin_for"] == RAFT and row["weights"]:
+            install = "" if has_torchvision() else "`pip install torchvision`, then "
+            lines.append(f"{'':{width}}           for {RAFT}: {install}`phys-pipeline doctor {row['metric']} --fetch`")
     ready = sum(row["available"] for row in rows)
     return "\n".join([*lines, "", f"{ready} of {len(rows)} metrics can run here"])
+
+
+def _fetch(keys: Sequence[str], settings: Settings) -> None:
+    """Download what can be downloaded; the table says how to get the rest. Raises ModelError."""
+    wanted = [infos()[key] for key in keys]
+    for weights in dict.fromkeys(weights for info in wanted for weights in info.weights if is_on_hub(weights)):
+        fetch(weights)
+    if has_torchvision() and any(info.standin_for == RAFT for info in wanted):
+        raft_state(settings)
 
 
 def size(count: int) -> str:

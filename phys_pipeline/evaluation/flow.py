@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from phys_pipeline.errors import ConfigError, ModelError, first_line
-from phys_pipeline.evaluation.metric import Availability, Settings
+from phys_pipeline.evaluation.metric import Availability, Settings, Weights
 
 WORKING_SIDE = 256  # pixels of the shorter side
 _RAFT_STEP, _RAFT_LEAST, _RAFT_UPDATES = (
@@ -24,6 +24,8 @@ _RAFT_STEP, _RAFT_LEAST, _RAFT_UPDATES = (
     20,
 )  # sides are multiples of 8 and not under 128; updates as RAFT's own evaluation
 _RAFT_WEIGHTS = "C_T_V2"
+RAFT = "RAFT flow"  # what metrics call it for which DIS stands in
+RAFT_WEIGHTS = Weights("torchvision's raft_large", _RAFT_WEIGHTS, 21_100_000, "BSD-3-Clause")
 _ESTIMATORS = ("auto", "raft", "dis")
 _OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python")  # distributions
 _MISSING = "missing"
@@ -146,7 +148,7 @@ def flow_backend(settings: Settings) -> Availability:
     """Whether metrics that look at pairs of frames can run: OpenCV, and what the chosen estimator needs, are installed."""
     if not opencv_available().ok:
         return opencv_available()
-    if settings.flow == "raft" and importlib.util.find_spec("torchvision") is None:
+    if settings.flow == "raft" and not has_torchvision():
         return Availability(False, _NO_TORCHVISION)
     return Availability(True)
 
@@ -158,10 +160,10 @@ def flow_estimator(settings: Settings) -> FlowEstimator:
     """
     if _choice(settings) == "dis":
         return DisFlow()
-    if importlib.util.find_spec("torchvision") is None:
+    if not has_torchvision():
         raise ConfigError(_NO_TORCHVISION)
     opencv()  # the metrics need it besides
-    return RaftFlow(_raft_state(settings), _torch_device(settings.device))
+    return RaftFlow(raft_state(settings), _torch_device(settings.device))
 
 
 def _choice(settings: Settings) -> str:
@@ -169,7 +171,12 @@ def _choice(settings: Settings) -> str:
         raise ConfigError(f"flow={settings.flow} is unknown: use one of {', '.join(_ESTIMATORS)}")
     if settings.flow != "auto":
         return settings.flow
-    return "raft" if importlib.util.find_spec("torchvision") and _local_weights(settings) else "dis"
+    return "raft" if has_torchvision() and _local_weights(settings) else "dis"
+
+
+def has_torchvision() -> bool:
+    """Whether torchvision, which has RAFT's code, is installed."""
+    return importlib.util.find_spec("torchvision") is not None
 
 
 def _local_weights(settings: Settings) -> Path | None:
@@ -184,7 +191,8 @@ def _local_weights(settings: Settings) -> Path | None:
     return next((folder / name for folder in folders if (folder / name).is_file()), None)
 
 
-def _raft_state(settings: Settings) -> dict[str, Any]:
+def raft_state(settings: Settings) -> dict[str, Any]:
+    """RAFT's weights, downloaded where they are not on this machine yet. Needs torchvision. Raises ModelError."""
     import torch
     from torchvision.models.optical_flow import Raft_Large_Weights
 

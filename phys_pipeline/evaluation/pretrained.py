@@ -110,9 +110,14 @@ def cached_folder(weights: Weights) -> Path | None:
     return Path(found).parent if isinstance(found, str) and is_complete(Path(found).parent) else None
 
 
+def is_on_hub(weights: Weights) -> bool:
+    """Whether the Hub has these weights; others are to be supplied."""
+    return _HUB_ID.fullmatch(weights.repository) is not None
+
+
 def fetch(weights: Weights) -> Path:
     """Download a repository's files at its revision into the Hub's cache. Raises ModelError in one line that says what to do."""
-    if weights.repository.count("/") != 1:
+    if not is_on_hub(weights):
         raise ModelError(f"{weights.repository} is on no Hub: get the file yourself and give its folder with --weights-dir")
     from huggingface_hub import snapshot_download
 

@@ -62,7 +62,7 @@ class TemporalConsistency:
     def available(self) -> Availability:
         if self.settings.protocol == "evalcrafter":
             return Availability(True)
-        return Availability(False, "an aggregate of protocol evalcrafter; see its parts: " + ", ".join(_TEMPORAL_WEIGHTS))
+        return Availability(False, f"only with --protocol evalcrafter; else see its parts: {', '.join(_TEMPORAL_WEIGHTS)}")
 
     def combine(self, results: Mapping[str, Part]) -> Mapping[str, MetricResult]:
         """From results or rows of ``clip_temporal``, ``clip_first_frame`` (x 100) and ``warping_error`` of one clip."""
