@@ -26,8 +26,9 @@ class Share:
     """A share of votes with 95 % intervals; all but ``n`` are None without votes.
 
     ``wilson`` takes votes as independent, which they are not; ``participants`` and ``prompts`` resample whole participants or
-    whole prompts, ``both`` the two at once (benchmarks/study_simulation.py says how often each is right). ``p`` is the two-sided
-    sign test against one half, votes taken as independent.
+    whole prompts, ``both`` the two at once (benchmarks/study_simulation.py says how often each is right); they are None where
+    resampling has nothing to vary: all votes are equal, or there is one participant or prompt. ``p`` is the two-sided sign test
+    against one half, votes taken as independent.
     """
 
     n: int
@@ -65,10 +66,10 @@ def analyse(
 
     A participant counts who passed at least one attention check and failed none (the question about motion decides). Answers
     faster than ``shortest`` or slower than ``longest`` seconds are dropped. How much a clip moves is taken from ``rows``
-    (``AMOUNTS``), else from the spectral dynamic degree that the key holds.
+    (``AMOUNTS``) about the same videos, by their SHA-256; without rows, from the spectral dynamic degree that the key holds.
 
     Raises:
-        DataError: the key does not fit the study, or an answer names videos that are not in it.
+        DataError: the key does not fit the study, an answer names videos that are not in it, or rows say nothing about its videos.
     """
     files = _files(study, key)
     columns: list[str] = key["columns"]
@@ -196,14 +197,18 @@ def _less_motion(votes: Sequence[_Vote], amounts: Mapping[tuple[str, tuple[str, 
 def _share(votes: Sequence[_Vote], holds: Callable[[_Vote], bool]) -> Share:
     if not votes:
         return Share(0)
+    values = [(vote.participant, vote.place[0], float(holds(vote))) for vote in votes]
     true = sum(map(holds, votes))
+    differ = 0 < true < len(votes)
+    by_person = differ and len({who for who, _, _ in values}) > 1
+    by_prompt = differ and len({what for _, what, _ in values}) > 1
     return Share(
         len(votes),
         true / len(votes),
         wilson(true, len(votes)),
-        cluster_bootstrap([(vote.participant, float(holds(vote))) for vote in votes]),
-        cluster_bootstrap([(vote.place[0], float(holds(vote))) for vote in votes]),
-        two_way_bootstrap([(vote.participant, vote.place[0], float(holds(vote))) for vote in votes]),
+        cluster_bootstrap([(who, value) for who, _, value in values]) if by_person else None,
+        cluster_bootstrap([(what, value) for _, what, value in values]) if by_prompt else None,
+        two_way_bootstrap(values) if by_person and by_prompt else None,
         sign_test(true, len(votes)),
     )
 
@@ -211,14 +216,13 @@ def _share(votes: Sequence[_Vote], holds: Callable[[_Vote], bool]) -> Share:
 def _amounts(
     files: Mapping[str, Mapping[str, Any]], rows: Sequence[Row]
 ) -> tuple[str, dict[tuple[str, tuple[str, int | None]], float]]:
-    """Name of the measure, and how much moves by (column, (id, seed))."""
+    """Name of the measure, and how much moves by (column, (id, seed)). Raises DataError for rows about other videos."""
+    shown = {(entry["column"], (entry["id"], entry["seed"])): entry for entry in files.values() if "check" not in entry}
+    if not rows:
+        return "spectral dynamic degree", {place: float(entry["dynamic_degree"]) for place, entry in shown.items()}
     for metric in AMOUNTS:
-        measured = {(row.model, row.pair): row.value for row in rows if row.metric == metric and row.value is not None}
+        values = {row.digest: row.value for row in rows if row.metric == metric and row.value is not None}
+        measured = {place: values[entry["sha256"]] for place, entry in shown.items() if entry["sha256"] in values}
         if measured:
             return metric, measured
-    degrees = {
-        (entry["column"], (entry["id"], entry["seed"])): float(entry["dynamic_degree"])
-        for entry in files.values()
-        if "check" not in entry
-    }
-    return "spectral dynamic degree", degrees
+    raise DataError(f"the rows have no {' or '.join(AMOUNTS)} of this study's videos: evaluate the same files, or leave rows out")

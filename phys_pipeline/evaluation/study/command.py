@@ -100,9 +100,14 @@ def analyse(arguments: Sequence[str]) -> int:
     from phys_pipeline.evaluation.study.session import Study, read_answers
 
     study = Path(options.study)
+    if options.answers and not Path(options.answers).is_file():
+        raise ConfigError(f"{options.answers}: there is no such file of answers")
+    rows = read_rows(options.rows) if options.rows else []
+    if options.rows and not rows:
+        raise ConfigError(f"{options.rows} holds no rows: give the folder that `phys-pipeline evaluate -o` wrote")
     key = analysis.read_key(Path(options.key) if options.key else _default_key(study))
     found = analysis.analyse(
-        Study(study), key, read_answers(_answers(options)), rows=read_rows(options.rows) if options.rows else (),
+        Study(study), key, read_answers(_answers(options)), rows=rows,
         shortest=options.shortest, longest=options.longest,
     )  # fmt: skip
     text = study_markdown(found)

@@ -37,7 +37,8 @@ def _preferences(analysis: Mapping[str, Any]) -> list[str]:
     lines = [
         "Intervals are 95 %. Wilson and the sign test's p take all votes as independent, which they are not. The bootstrap over",
         "participants and prompts at once (both) is the one to go by; those over one of them say where the doubt comes from.",
-        "With a handful of participants or prompts none is to be trusted.",
+        "With a handful of participants or prompts none is to be trusted. A dash: all votes are equal, or there is one",
+        "participant or prompt, and resampling can't say anything.",
         "",
     ]
     for found in analysis["preferences"]:
@@ -66,7 +67,7 @@ def _checks(analysis: Mapping[str, Any]) -> list[str]:
         "",
         f"Sides are balanced, so a share of left choices away from 50 % is a habit. Motion is measured by {less['measure']}.",
     ]
-    interval = less["motion"]["both"]
+    interval = less["motion"]["both"] or less["motion"]["wilson"]
     if interval is not None and interval[0] > 0.5:
         lines.append(
             "**Participants chose the clip with less motion more often than not: a preference may be one for less motion, not "
@@ -79,7 +80,8 @@ def _row(name: str, share: Mapping[str, Any]) -> str:
     if not share["n"]:
         return f"| {name} | 0 | no votes | | | | | |"
     intervals = " | ".join(
-        f"{100 * low:.1f} to {100 * high:.1f}" for low, high in (share[k] for k in ("wilson", "participants", "prompts", "both"))
+        f"{100 * share[kind][0]:.1f} to {100 * share[kind][1]:.1f}" if share[kind] else "–"
+        for kind in ("wilson", "participants", "prompts", "both")
     )
     return f"| {name} | {share['n']} | {100 * share['value']:.1f} % | {intervals} | {_p(share['p'])} |"
 

@@ -52,6 +52,20 @@ def test_everybody_agrees(session, built):
     found = found_in(session, built[1])
     assert of(found)["share"]["value"] == 0.0 and of(found)["share"]["wilson"][1] < 0.1
     assert of(found)["alpha"] is None  # one answer everywhere: agreement beyond chance has no meaning
+    assert all(of(found)["share"][kind] is None for kind in ("participants", "prompts", "both"))  # no certainty from equal votes
+    assert "| all | 40 | 0.0 % | 0.0 to 8.8 | – | – | – | < 0.001 |" in study_markdown(found)
+    assert "less motion more often" in study_markdown(found)
+
+
+def test_one_participant_has_no_interval_over_participants(session, built):
+    answer_all(session, built[1], lambda left, right: "left")
+    share = found_in(session, built[1])["left"]["overall"]
+    assert share["value"] == 1.0 and share["both"] is None
+    chosen = random.Random(1)
+    answer_all(session, built[1], lambda left, right: chosen.choice(("left", "right")), attentive=False)
+    answer_all(session, built[1], prefers("ours", chosen))
+    two = found_in(session, built[1])["left"]["overall"]
+    assert two["n"] == 8 and two["both"][0] < two["value"] < two["both"][1]
 
 
 def test_chance_is_chance_and_left_is_left(session, built):
@@ -115,14 +129,17 @@ def test_preference_for_less_motion_is_said(session, built):
     found = found_in(session, built[1])
     assert found["less_motion"]["measure"] == "spectral dynamic degree" and found["less_motion"]["motion"]["value"] > 0.8
     assert "less motion more often" in study_markdown(found)
+    digests = {(entry["column"], entry["id"]): entry["sha256"] for entry in built[1]["files"].values()}
     rows = [
-        Row("", f"p{i}", model, None, "flow_score", flow, "ok")
+        Row("", f"p{i}", model, None, "flow_score", flow, "ok", digest=digests[model, f"p{i}"])
         for i in range(3)
         for model, flow in [("baseline", 2.0), ("ours", 1.0)]
     ]
     turned = found_in(session, built[1], rows=rows)
     assert turned["less_motion"]["measure"] == "flow_score" and turned["less_motion"]["motion"]["n"] == 60
     assert turned["less_motion"]["motion"]["value"] < 0.2 and "less motion more often" not in study_markdown(turned)
+    with pytest.raises(DataError, match="of this study's videos"):
+        found_in(session, built[1], rows=[replace(row, digest="0" * 64) for row in rows])
 
 
 def test_no_answers_say_nothing(session, built):

@@ -51,6 +51,13 @@ def test_build_then_analyse(samples, tmp_path, capsys):
     assert found["preferences"][0]["stratum"]["simple"]["n"] == 12
 
 
+def test_files_that_are_not_there_are_not_taken_for_an_empty_study(built, tmp_path):
+    with pytest.raises(ConfigError, match="no such file of answers"):
+        main(["analyse", str(built[0]), "--answers", str(tmp_path / "answer.jsonl")])
+    with pytest.raises(ConfigError, match="holds no rows"):
+        main(["analyse", str(built[0]), "--rows", str(tmp_path)])
+
+
 def test_wrong_settings_are_one_line(built, tmp_path):
     answers = ["--answers", str(tmp_path / "answers.jsonl")]
     with pytest.raises(ConfigError, match="token needs 8"):

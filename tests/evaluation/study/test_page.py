@@ -54,6 +54,11 @@ def test_a_participant_with_a_keyboard(server, session, tmp_path):
         (answer,) = read_answers(session.path)
         assert (answer.trial, answer.left, answer.overall, answer.motion) == (first.trial, first.left, "right", "left")
         assert answer.replays == 1 and answer.plays >= 4 and 1 < answer.seconds < 60
+        page.evaluate("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
+        page.wait(SEEN)
+        for key in ("1", "1", "Enter"):
+            page.press(key)
+        page.wait("document.getElementById('error').textContent.startsWith(\"The server can't be reached: your answer\")")
         page.open(server.url)  # the same browser goes on where it was
         page.wait("document.getElementById('count').textContent.startsWith('1 of 6')")
         for done in range(2, 7):
