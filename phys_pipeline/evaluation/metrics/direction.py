@@ -9,7 +9,6 @@ frame, so that an object before a still ground is no pan.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -21,6 +20,7 @@ from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResu
 from phys_pipeline.evaluation.metrics.similarity import fit_whole_frame, motions
 from phys_pipeline.evaluation.metrics.spectral import motion_report
 from phys_pipeline.evaluation.metrics.warping import NO_RATE
+from phys_pipeline.evaluation.prompts.rules import direction_by_rules
 
 if TYPE_CHECKING:
     from phys_pipeline.evaluation.metrics.similarity import SimilarityFit
@@ -35,40 +35,6 @@ CAMERA: dict[str, str] = {  # what the camera does -> what its picture does
 }  # fmt: skip
 CHANCE = 1 / len(OBJECT)  # of a guess among what a picture can do
 _STATIC_PERCENT_PER_S = 1.0  # of the shorter side: a slower picture is still, as in the motion report
-
-_OBJECT_MOVES = r"\b(?:mov|slid|glid|drift|travel|fl(?:y|ie)|driv|walk|run|swim|sail|roll|go)(?:e|es|s|ing)?\s+(?:to\s+the\s+)?"
-_TURNS = r"\b(?:rotat|turn|spin)(?:e|es|s|ning|ing)?\s+"
-_CAMERA = r"\bcamera\s+(?:\w+\s+){0,2}?"
-_TO = r"(?:ning|ing|s|es|e)?\s+(?:to\s+the\s+)?"
-_NEGATED = re.compile(r"\b(?:not|never|without)\s+(?!move\b)\w+(?:\s+\w+){0,3}")  # "does not move" is a direction: static
-PROMPT_DIRECTIONS: tuple[tuple[str, str], ...] = (  # regular expression -> label; a camera's come first
-    *((rf"{_CAMERA}pan{_TO}{side}\b", f"pan_{side}") for side in ("left", "right")),
-    *((rf"{_CAMERA}tilt{_TO}{side}(?:wards?)?\b", f"tilt_{side}") for side in ("up", "down")),
-    *((rf"{_CAMERA}roll{_TO}{turn}\b", f"roll_{turn}") for turn in ("clockwise", "counterclockwise")),
-    *((rf"{_CAMERA}zoom{_TO}{way}\b", f"camera_zoom_{way}") for way in ("in", "out")),
-    *((rf"{_CAMERA}doll(?:y|ies|ying)\s+{way}\b", f"dolly_{way}") for way in ("in", "out")),
-    (r"\bcamera\s+(?:is\s+|stays\s+|remains\s+)?(?:static|still|fixed)\b|\b(?:static|fixed)\s+camera\b", "camera_static"),
-    *((rf"{_OBJECT_MOVES}{side}(?:wards?)?\b", side) for side in ("left", "right", "up", "down")),
-    *((rf"{_TURNS}{turn}\b", turn) for turn in ("clockwise", "counterclockwise")),
-    (r"\bgrow(?:s|ing)\b|\bbecom(?:es|ing)\s+(?:larger|bigger)\b", "zoom_in"),
-    (r"\bshrink(?:s|ing)\b|\bbecom(?:es|ing)\s+smaller\b", "zoom_out"),
-    (r"\bstay(?:s|ing)\s+still\b|\bis\s+still\b|\bdoes\s+not\s+move\b|\bmotionless\b", "static"),
-)
-
-
-def direction_of_prompt(prompt: str) -> str | None:
-    """The label that a prompt asks for; None where it asks for none, or for several of one kind.
-
-    What the camera does counts before what an object does. A phrase after "not", "never" or "without" doesn't count.
-    """
-    text = re.sub(r"\b(?:anti-?|counter-)clockwise\b", "counterclockwise", prompt.lower())
-    text = _NEGATED.sub(" ", text)
-    found = [label for pattern, label in PROMPT_DIRECTIONS if re.search(pattern, text)]
-    for family in (CAMERA, OBJECT):
-        own = [label for label in found if label in family]
-        if own:
-            return own[0] if len(own) == 1 else None
-    return None
 
 
 def picture_direction(label: str) -> str | None:
@@ -118,7 +84,7 @@ class DirectionAccuracy:
         MetricInfo(
             "direction_accuracy", "Direction", "share right", "up", ("noweights", "motion", "text", "physics"),
             "1 where the clip moves in the direction that its label or prompt asks for, else 0; a guess has 1/9.", 3, 0.0, 1.0,
-            min_frames=3, packages=("opencv-python-headless",),
+            min_frames=3, packages=("opencv-python-headless",), version=2,
         ),
     )  # fmt: skip
 
@@ -136,7 +102,7 @@ class _DirectionState:
     def __init__(self, clip: DecodedClip) -> None:
         self._clip = clip
         given = clip.sample.labels.get("direction")
-        self._label = given or direction_of_prompt(clip.sample.prompt)
+        self._label = given or direction_by_rules(clip.sample.prompt)
         self._source = "label" if given else "prompt"
         self._short = 1
         self._fits: list[SimilarityFit | None] = []

@@ -35,7 +35,7 @@ def _cue(pattern: str, motion: str, direction: str | None = None) -> Cue:
 
 _GO = (
     r"(?:mov|driv|slid|glid|drift|travel|rac|speed|sped|shoot|rush|sail|float|fly|flies|flew|creep|crept|cross|pass|pull|push|"
-    r"roll|go|goes|going|head|zip|dash|scroll|swing|slip|coast)\w*"
+    r"roll|go|goes|going|head|zip|dash|scroll|swing|slip|coast|walk|run|swim)\w*"
 )
 _AFTER = r"(?:\W+(?!from\b)\w+){0,4}?\W+"  # up to four words between a verb and its direction
 _COUNTER = r"(?:counter|anti)-?\s?clockwise"
@@ -105,16 +105,23 @@ _COMPLEX = _cue(
 _STATIC = _cue(
     r"motionless|unmoving|immobile|static (?:shot|scene|picture)|still (?:picture|life|camera)|"
     r"nothing (?:moves|changes|happens)|no (?:movement|motion)(?: at all)?|"
-    r"(?:(?:do|does|is|are) not|(?:does|do|is|are)n't) mov\w+|locked-off|"
+    r"(?:(?:do|does|is|are) not|(?:does|do|is|are)n't) mov\w+(?! (?:to the )?(?:left|right|up|down))|locked-off|"
     r"(?:stands?|stays?|staying|is|are|remains?|completely) still(?! \w+ing)",
     "other",
     "static",
+)
+_CAMERA_STILL = re.compile(
+    r"\bcamera (?:is |stays |remains )?(?:static|still|fixed)\b|\b(?:static|still|fixed) camera\b|"
+    r"\bcamera (?:does not|doesn't) move\b"
 )
 _CAMERA_CLAUSE = re.compile(
     r"\b(?:camera|(?:view|shot) (?:pans|tilts|rolls|zooms)|"
     rf"pan(?:s|ning)?\b{_AFTER}(?:left|right)|tilt(?:s|ing)?\b{_AFTER}(?:up|down)|"
     r"(?:zoom|doll|push|pull)\w*(?: \w+)? (?:in|out|back))\b"
 )
+_STILL_ABOUT_IT = re.compile(
+    r"\s*(?:(?:it|then|also) )*(?:mov|roll|rotat|spin|zoom|pan|tilt|doll|push|pull)\w*\b"
+)  # no new subject
 _TOWARDS_CAMERA = re.compile(r"\b(?:towards?|away from|at|near) (?:the )?camera\b")
 _CLAUSES = re.compile(r"[.;:,]|\bwhile\b|\band\b|\bbut\b|\bin which\b")
 _NEGATED = re.compile(r"\b(?:no|not|never|without|nothing|instead of|rather than|cannot|\w+n't)\b(?! only).*")
@@ -124,23 +131,8 @@ _LARGE = re.compile(r"\b(?:fast|quick|quickly|rapid|rapidly|swift|swiftly|speeds
 
 def label_by_rules(text: str) -> Label:
     """The label of a prompt in English. ``confidence``: 0.9 for one motion with its direction, down to 0.3 if no word fits."""
-    found: list[_Found] = []
-    complex_words: list[str] = []
-    static_words: list[str] = []
-    moving_words: list[str] = []
-    plain = text.lower().replace("’", "'")
-    for clause in _CLAUSES.split(plain):
-        static_words += _words(_STATIC, clause)
-        kept = _NEGATED.sub("", _STATIC.pattern.sub("", clause))
-        if _CAMERA_CLAUSE.search(_TOWARDS_CAMERA.sub("", kept)):
-            found += _matches(_CAMERA, kept, by_camera=True)
-            continue
-        complex_words += _words(_COMPLEX, kept)
-        in_clause = _matches(_OBJECT, kept, by_camera=False)
-        if _words(_ROLLING, kept):
-            in_clause += [_Found(motion, None, "rolls", False) for motion in ("rotation", "translation")]
-        found += in_clause
-        moving_words += [] if in_clause else _words(_MOVING, kept)
+    plain = _plain(text)
+    found, complex_words, static_words, moving_words = _read(plain)
     amplitude = _amplitude(plain)
     if complex_words:
         return Label("other", None, amplitude, NAME, 0.8, tuple(dict.fromkeys(complex_words)))
@@ -158,6 +150,51 @@ def label_by_rules(text: str) -> Label:
     if static_words:
         return Label("other", "static", None, NAME, 0.8, tuple(dict.fromkeys(static_words)))
     return Label("other", None, amplitude, NAME, 0.3)
+
+
+def direction_by_rules(text: str) -> str | None:
+    """The direction that a video of a prompt in English can be checked for; None where it names none, or several.
+
+    Unlike a label's, it may stand beside other motion: "waves break on a coast, camera pans left" has a direction, though its
+    motion is "other". What the camera does counts before what an object does, for the whole picture shows it. Besides the
+    directions of labels there is "camera_static", for a camera that is still while something may move.
+    """
+    plain = _plain(text)
+    found, complex_words, static_words, moving_words = _read(plain)
+    for by_camera in (True, False):
+        directions = {cue.direction for cue in found if cue.by_camera is by_camera and cue.direction is not None}
+        if directions:
+            return directions.pop() if len(directions) == 1 else None
+    if _CAMERA_STILL.search(plain):
+        return "camera_static"
+    return "static" if static_words and not (found or complex_words or moving_words) else None
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("’", "'")
+
+
+def _read(plain: str) -> tuple[list[_Found], list[str], list[str], list[str]]:
+    """What a prompt in lower case says clause by clause: cues of rigid motion, words for other motion, for none, for some."""
+    found: list[_Found] = []
+    complex_words: list[str] = []
+    static_words: list[str] = []
+    moving_words: list[str] = []
+    by_camera = False
+    for clause in _CLAUSES.split(plain):
+        static_words += _words(_STATIC, clause)
+        kept = _NEGATED.sub("", _STATIC.pattern.sub("", clause))
+        by_camera = bool(_CAMERA_CLAUSE.search(_TOWARDS_CAMERA.sub("", kept)) or (by_camera and _STILL_ABOUT_IT.match(kept)))
+        if by_camera:
+            found += _matches(_CAMERA, kept, by_camera=True)
+            continue
+        complex_words += _words(_COMPLEX, kept)
+        in_clause = _matches(_OBJECT, kept, by_camera=False)
+        if _words(_ROLLING, kept):
+            in_clause += [_Found(motion, None, "rolls", False) for motion in ("rotation", "translation")]
+        found += in_clause
+        moving_words += [] if in_clause else _words(_MOVING, kept)
+    return found, complex_words, static_words, moving_words
 
 
 def _words(cue: Cue, clause: str) -> list[str]:

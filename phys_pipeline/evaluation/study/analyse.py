@@ -69,7 +69,7 @@ def analyse(
     (``AMOUNTS``) about the same videos, by their SHA-256; without rows, from the spectral dynamic degree that the key holds.
 
     Raises:
-        DataError: the key does not fit the study, an answer names videos that are not in it, or rows say nothing about its videos.
+        DataError: the key does not fit the study, or answers or rows are about other videos.
     """
     files = _files(study, key)
     columns: list[str] = key["columns"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from phys_pipeline.evaluation.prompts import label_by_rules
+from phys_pipeline.evaluation.prompts import label_by_rules, load_prompts
+from phys_pipeline.evaluation.prompts.rules import direction_by_rules
 from phys_pipeline.media.synthetic import MOTIONS, all_captions, canonical_caption
 
 KNOWN = {
@@ -27,7 +28,10 @@ def test_the_embedded_models_captions(motion):
 
 
 def test_every_caption_of_the_embedded_model_has_a_direction():
-    assert all(label_by_rules(caption).direction is not None for caption in all_captions())
+    for motion, (_, direction) in KNOWN.items():
+        captions = [caption for caption in all_captions() if caption.endswith(motion)]
+        assert captions and {label_by_rules(caption).direction for caption in captions} == {direction}
+        assert {direction_by_rules(caption) for caption in captions} == {direction}
 
 
 @pytest.mark.parametrize(
@@ -56,6 +60,62 @@ def test_every_caption_of_the_embedded_model_has_a_direction():
 def test_phrases(text, motion, direction):
     label = label_by_rules(text)
     assert (label.motion, label.direction) == (motion, direction), label
+
+
+@pytest.mark.parametrize(
+    ("prompt", "direction"),
+    [
+        ("A quiet beach at dawn, the camera pans left", "pan_left"),
+        ("the camera slowly pans to the right over a city", "pan_right"),
+        ("camera tilting upwards along a tower", "tilt_up"),
+        ("a street market, camera zooms in", "camera_zoom_in"),
+        ("the camera rolls counter-clockwise", "roll_counterclockwise"),
+        ("camera dollies out from a desk", "dolly_out"),
+        ("a vase, static camera", "camera_static"),
+        ("a car drives to the left while the camera pans right", "pan_right"),
+        ("A paper boat drifts right", "right"),
+        ("a wheel spinning anticlockwise", "counterclockwise"),
+        ("a balloon grows", "zoom_in"),
+        ("a cat sits on the left", None),
+        ("a ball moves left, then moves right", None),
+        ("the kite is not moving left", None),
+        ("a ball rolls left, static camera", "left"),
+        ("The camera does not move; a disc spins", "camera_static"),
+        ("a dog runs to the left", "left"),
+        ("a vase that stands still", "static"),
+        ("a still camera, a boy juggles", "camera_static"),
+        ("The camera zooms in and rolls clockwise", None),
+        ("The camera moves up and then pans left", None),
+        ("The camera pans left and a ball rolls right", "pan_left"),
+        ("", None),
+    ],
+)
+def test_directions(prompt, direction):
+    assert direction_by_rules(prompt) == direction
+
+
+@pytest.mark.parametrize(
+    ("words", "direction"),
+    [
+        ("zoom in", "camera_zoom_in"), ("zoom out", "camera_zoom_out"), ("pan left", "pan_left"), ("pan right", "pan_right"),
+        ("tilt up", "tilt_up"), ("tilt down", "tilt_down"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "scene",
+    ["Small waves run up a beach in spring", "A squirrel eating nuts on a bench", "An astronaut drifts past a station, sunset"],
+)
+def test_directions_of_prompts_written_as_vbench_writes_its_camera_prompts(scene, words, direction):
+    """The movement stands after the last comma, without the word camera; the scene may have a motion of its own."""
+    assert direction_by_rules(f"{scene}, {words}") == direction
+
+
+def test_a_direction_is_the_labels_where_the_label_has_one():
+    for prompt in load_prompts():
+        label = label_by_rules(prompt.text)
+        assert label.direction is None or direction_by_rules(prompt.text) in (label.direction, f"camera_{label.direction}"), (
+            prompt
+        )
 
 
 def test_amplitude_needs_one_clear_word():
