@@ -30,7 +30,6 @@ from phys_pipeline.evaluation.study.session import Refused, Session, Trial
 _LARGEST_BODY = 4096  # bytes
 _CHUNK = 1 << 16
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
-_COOKIE = "study"
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{8,}")
 _PAGE = resources.files(__package__).joinpath("page.html")
 
@@ -48,6 +47,7 @@ class StudyServer(ThreadingHTTPServer):
         if token is not None and not _TOKEN.fullmatch(token):
             raise ConfigError("the token needs 8 or more letters, digits, - and _")
         self.session, self.token = session, token
+        self.cookie = f"study-{session.study.digest[:16]}"  # studies of one host have no cookie in common
         self.page = _PAGE.read_text(encoding="utf-8").replace("{{study}}", session.study.digest[:16])
         self.page = self.page.replace("{{title}}", html.escape(session.study.title))
         try:
@@ -124,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {"done": done, "total": total, "next": _shown(self.server.session.next_trial(participant))}
 
     def _admitted(self) -> bool:
-        token = self.server.token
+        token, name = self.server.token, self.server.cookie
         if token is None:
             return True
         query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
             cookies.load(self.headers.get("Cookie", ""))
         except http.cookies.CookieError:
             cookies.clear()
-        offered = [*query.get("token", []), *([cookies[_COOKIE].value] if _COOKIE in cookies else [])]
+        offered = [*query.get("token", []), *([cookies[name].value] if name in cookies else [])]
         return any(secrets.compare_digest(text.encode(), token.encode()) for text in offered)
 
     def _body(self) -> dict[str, Any] | None:
@@ -164,7 +164,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store"}
         if self.server.token is not None:
-            headers["Set-Cookie"] = f"{_COOKIE}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
+            headers["Set-Cookie"] = f"{self.server.cookie}={self.server.token}; HttpOnly; SameSite=Strict; Path=/"
         self._send(HTTPStatus.OK, self.server.page.replace("{{nonce}}", nonce).encode(), "text/html; charset=utf-8", headers)
 
     def _send_json(self, content: dict[str, Any], status: HTTPStatus = HTTPStatus.OK, **headers: str) -> None:

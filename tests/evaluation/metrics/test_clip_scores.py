@@ -66,6 +66,12 @@ def test_the_fixed_time_step_does_not_see_the_rate(metrics):
     assert slow.details["step_cosine"] == pytest.approx(slow.value)
 
 
+def test_at_rates_that_the_step_does_not_divide_the_nearest_frames_are_taken(metrics):
+    frames = noise(6)
+    found = metrics["fixed"].compute(clip_of(frames, 10.0))["clip_temporal"].details["step_cosine"]
+    assert found == pytest.approx(value(metrics["fixed"], "clip_temporal", frames[[0, 1, 2, 4, 5]]))
+
+
 def test_a_rate_below_the_step_or_unknown_has_no_value_at_the_step(metrics):
     for clip in (clip_of(noise(4), None), clip_of(noise(4), 7.0)):
         details = metrics["fixed"].compute(clip)["clip_temporal"].details

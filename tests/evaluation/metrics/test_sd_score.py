@@ -100,6 +100,15 @@ def test_references_that_equal_a_frozen_clip_score_100_only_when_both_are_prepar
     assert ready(settings, folder, "evalcrafter").compute(clip_of(frames))["sd_score"].value < 99.999
 
 
+@pytest.mark.parametrize(("protocol", "ranges"), [("fixed", ["processor", "processor"]), ("evalcrafter", ["raw", "unit"])])
+def test_evalcrafter_compares_frames_to_255_with_images_to_1(settings, tmp_path, monkeypatch, protocol, ranges):
+    prepared = []
+    own = ClipEncoder.images
+    monkeypatch.setattr(ClipEncoder, "images", lambda self, frames, how: prepared.append(how) or own(self, frames, how))
+    ready(settings, pictures(tmp_path / "own", noise(1)), protocol).compute(clip_of(noise(2)))
+    assert sorted(prepared) == ranges
+
+
 def test_mean_over_frames_and_images(settings, tmp_path):
     frames = noise(2, 32, 32)
     both = ready(settings, pictures(tmp_path / "both", frames)).compute(clip_of(frames))["sd_score"]

@@ -184,9 +184,10 @@ def test_the_token_opens_everything_and_nothing_opens_without(serve, session):
     status, headers, _ = browser.ask("GET", "/?token=correct-horse")
     assert status == 200 and "HttpOnly" in headers["Set-Cookie"] and "SameSite=Strict" in headers["Set-Cookie"]
     cookie = {"Cookie": headers["Set-Cookie"].split(";")[0]}
+    assert session.study.digest[:16] in cookie["Cookie"]  # another study on this host has another cookie
     assert browser.ask("GET", video, headers=cookie)[0] == 200
     assert browser.ask("POST", "/api/start", "{}", {**JSON, **cookie})[0] == 200
-    assert browser.ask("GET", video, headers={"Cookie": "study=wrong"})[0] == 403
+    assert browser.ask("GET", video, headers={"Cookie": cookie["Cookie"].replace("=", "=in")})[0] == 403
 
 
 def test_the_page_may_only_load_from_here(serve):
