@@ -76,9 +76,13 @@ def test_a_participant_with_a_keyboard(server, session, tmp_path):
 def test_prompts_are_shown_as_text_and_narrow_windows_do_not_scroll_sideways(server, session, tmp_path):
     with browser.Page(tmp_path / "profile", width=380, height=800) as page:
         page.open(server.url)
+        page.evaluate("left.preload = right.preload = 'none'")  # as telephones do that save data
         page.evaluate("document.getElementById('agree').click()")
         page.evaluate("document.getElementById('begin').click()")
+        page.wait("!document.getElementById('trial').hidden")
+        page.evaluate("document.getElementById('replay').click()")
         page.wait(SEEN)
+        assert page.evaluate("replays") == 0
         assert page.evaluate("document.getElementById('text').children.length") == 0
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert page.evaluate("left.getBoundingClientRect().bottom <= right.getBoundingClientRect().top + 60")
