@@ -70,7 +70,11 @@ def test_technical_frames_reflect_or_jump():
     assert (np.abs(np.diff(evalcrafter, axis=1)) > 2).sum(axis=1).tolist() == [3, 3, 3]  # jump cuts
     spread = technical_frames(163, 3, "fixed", random())
     assert spread[:, 0].tolist() == [0, 50, 100] and spread[-1, -1] == 162
-    assert technical_frames(200, 3, "evalcrafter", random()).max() < 200
+    assert (evalcrafter[:, 0] == 0).all()
+    for seed in range(20):  # clips that fit lie whole in the video, at places of their own
+        numbers = technical_frames(70, 3, "evalcrafter", random(seed))
+        assert (np.diff(numbers, axis=1) == 2).all() and numbers.max() < 70
+    assert len({technical_frames(200, 1, "evalcrafter", random(seed))[0, 0] for seed in range(20)}) > 5
 
 
 def coordinates(height, width):

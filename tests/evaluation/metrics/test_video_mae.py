@@ -84,6 +84,14 @@ def test_sum_of_probability_times_cosine_over_the_top_five(settings, protocol):
     assert result.backend == "tiny_videomae + tiny_clip"
 
 
+def test_large_frames_are_made_smaller_with_antialiasing_but_not_by_evalcrafter(settings):
+    stripes = np.zeros((96, 96, 3), np.uint8)
+    stripes[:, 1::3] = 255  # a third of the columns, just those that a scaling to a third without antialiasing keeps
+    grey = {protocol: ready(settings, protocol)._scaled(stripes, 32) for protocol in PROTOCOLS}
+    assert grey["fixed"].shape == grey["evalcrafter"].shape == (32, 32, 3)
+    assert abs(grey["fixed"].mean() - 85) < 3 and grey["evalcrafter"].mean() > 250
+
+
 def test_a_certain_and_right_answer_scores_100(settings):
     metric = ready(settings)
     with torch.no_grad():
