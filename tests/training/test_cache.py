@@ -13,12 +13,12 @@ from training.cache import (
     collect,
     content_key,
     latents_key,
-    prepare_dataset,
     text_key,
     weights_identity,
 )
 from training.config import TrainConfig
 from training.encoding import encode_caption, encode_clip
+from training.filling import prepare_dataset
 from training.sources import Skipped, find_clips
 
 
