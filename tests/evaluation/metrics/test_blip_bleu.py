@@ -55,8 +55,9 @@ def test_evalcrafter_shows_blue_for_red(settings, monkeypatch):
     for protocol in PROTOCOLS:
         metric = ready(BlipBaseBleu, settings, protocol)
 
-        def generate(pixel_values, protocol=protocol, **_):
+        def generate(pixel_values, protocol=protocol, **how):
             seen[protocol] = pixel_values
+            assert how == {"max_new_tokens": 20, "do_sample": False, "num_beams": 1}  # what EvalCrafter's call defaulted to
             return torch.full((len(pixel_values), 3), 6)
 
         monkeypatch.setattr(metric._model, "generate", generate)
