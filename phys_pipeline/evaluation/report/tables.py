@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,23 +96,32 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-def paper_table(report: Mapping[str, Any], name: str) -> Table:
-    """One of :data:`LAYOUTS`: the paper's rows, and plausibility below them.
+def check_table(name: str, roles: Collection[str], strata: Collection[str]) -> Layout:
+    """The layout of a table of the paper, for columns of these ``roles`` and clips of these values of the label stratum.
 
     Raises:
-        ConfigError: an unknown name, or a role that no column has.
+        ConfigError: an unknown name, a role that no column has, or a stratum that no clip has.
     """
     if name not in LAYOUTS:
         raise ConfigError(f"unknown table {name!r}; use one of {', '.join(LAYOUTS)}")
-    layout = LAYOUTS[name]
+    for _, role, stratum in LAYOUTS[name].columns:
+        if role not in roles:
+            raise ConfigError(
+                f"table {name} needs a column with the role {role!r}; give one column that role, or leave the table out"
+            )
+        if stratum and stratum not in strata:
+            raise ConfigError(f"table {name}: no clip has the label stratum={stratum}; label the prompts first (--split FILE)")
+    return LAYOUTS[name]
+
+
+def paper_table(report: Mapping[str, Any], name: str) -> Table:
+    """One of :data:`LAYOUTS`: the paper's rows, and plausibility below them. Raises ConfigError as :func:`check_table`."""
+    roles = {column["role"] for column in report["columns"]}
+    layout = check_table(name, roles, report["strata"].get("stratum", {}))
     columns: list[tuple[str, str, Stratum | None]] = []
     for heading, role, stratum in layout.columns:
         found = [column for column in report["columns"] if column["role"] == role]
         of_base = [column for column in found if layout.base in column["base"].lower()]
-        if not found:
-            raise ConfigError(
-                f"table {name} needs a column with the role {role!r}; give one column that role, or leave the table out"
-            )
         columns.append((heading, (of_base or found)[0]["key"], ("stratum", stratum) if stratum else None))
     labels = {key: label for key, (label, _) in PAPER_ROWS.items()}
     return _value_table(report, f"{name}. {layout.title}", columns, layout.metrics, labels)
