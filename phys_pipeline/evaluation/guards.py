@@ -1,7 +1,8 @@
 """Whether a column won by moving less, and which metrics prefer a clip without its motion.
 
 Most temporal metrics are best on a still clip. A report therefore says how much the second column of each comparison moves, in
-flow, dynamic degree, active share and temporal energy, all on the same prompts and seeds.
+flow, flow beyond the camera's, dynamic degree, active share and temporal energy, all on the same prompts and seeds, and how much
+detail it has: a blurred picture seems steadier, and a still one that is panned moves only as a whole.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ from phys_pipeline.evaluation.scores import NO_SCORES, Scores, incomparable, val
 from phys_pipeline.evaluation.statistics import Pair, cluster_totals, paired_difference, paired_ratio
 
 RED_LINE = "temporal gains are not separable from reduced motion"
-FLOW_RATIO = 0.9  # less flow than this share of the baseline's draws the red line
+LIMITS = {"flow_score": 0.9, "temporal_energy": 0.8, "object_flow": 0.5, "detail": 0.8}  # a smaller share of the baseline's
+# mean draws the red line; beyond the camera there is little flow, and much of it is noise
 DYNAMIC_DROP = 3.0  # percentage points of dynamic degree, likewise
 LOST = 0.03  # share of clips without plausibility where the baseline has one, likewise: what stands still has none
 _COVERED = 0.9  # share of the common clips whose flow must be known
 _BINS = 4
 _NEGLIGIBLE = 1e-3  # of the clips' mean absolute value: what rounding changes
 PLAUSIBILITY = "plausibility"
-RATIOS = ("flow_score", "temporal_energy")
+RATIOS = tuple(LIMITS)
+_NAMES = {
+    "flow_score": "flow", "temporal_energy": "temporal energy", "object_flow": "flow beyond the camera's", "detail": "detail",
+}  # fmt: skip
 CHANGES = ("dynamic_degree", "active_share")
 
 
@@ -32,10 +37,10 @@ def motion_guard(
 ) -> dict[str, Any]:
     """How much ``second`` moves compared with ``first`` (the baseline): ``{checks, lost, red, line, warping_by_flow}``.
 
-    ``checks[metric]`` has ``value``, ``ci``, ``n``, ``status`` and ``reason``: the ratio of the means for ``flow_score`` and
-    ``temporal_energy``, the change in percentage points for ``dynamic_degree`` and ``active_share``. ``lost`` counts
+    ``checks[metric]`` has ``value``, ``ci``, ``n``, ``status`` and ``reason``: the ratio of the means for the metrics of
+    ``LIMITS``, the change in percentage points for ``dynamic_degree`` and ``active_share``. ``lost`` counts
     the clips, ``n`` of ``of``, that have a plausibility in ``first`` and none in ``second``, because nothing moves: such clips
-    leave the mean and may raise it. ``red`` is true when the flow ratio is below 0.9, when dynamic degree drops by more than 3
+    leave the mean and may raise it. ``red`` is true when a ratio is below its limit, when dynamic degree drops by more than 3
     points, when more than 3 % are lost, and when flow was not measured for nine of ten common clips, so that nobody knows.
     """
     checks = {metric: _ratio(first.get(metric, NO_SCORES), second.get(metric, NO_SCORES), seed) for metric in RATIOS}
@@ -48,8 +53,10 @@ def motion_guard(
     if flow["n"] < _COVERED * common or not common:
         why = f" ({flow['reason']})" if flow["reason"] else ""
         reasons.append(f"flow is known for {flow['n']} of {common} common clips{why}")
-    elif flow["value"] is not None and flow["value"] < FLOW_RATIO:
-        reasons.append(f"the flow is {flow['value']:.2f} of the baseline's{_ends(flow, 2)}")
+    for metric, limit in LIMITS.items():
+        check = checks[metric]
+        if check["value"] is not None and check["value"] < limit:
+            reasons.append(f"the {_NAMES[metric]} is {check['value']:.2f} of the baseline's{_ends(check, 2)}")
     if dynamic["value"] is not None and dynamic["value"] < -DYNAMIC_DROP:
         reasons.append(f"dynamic degree changes by {dynamic['value']:.1f} points{_ends(dynamic, 1)}")
     if lost["n"] > LOST * lost["of"]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, FLOW_RATIO, LOST, RATIOS
+from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, LIMITS, LOST, RATIOS
 from phys_pipeline.evaluation.report.tables import (
     FEW,
     FEW_CLIPS,
@@ -43,7 +43,7 @@ class Alert:
 Block = Heading | Alert | Table | str
 _NOTES = {
     STANDIN: "a stand-in computed without the metric's own weights; not comparable with published values",
-    GUARD: "moves less than its baseline, or nobody knows: see the guards before reading a temporal gain",
+    GUARD: "moves less or has less detail than its baseline, or nobody knows: see the guards before reading a temporal gain",
     FEW: f"fewer than {FEW_CLIPS} clips",
 }
 HOW_TO_READ = (
@@ -124,9 +124,10 @@ def _guards(report: Mapping[str, Any]) -> list[Block]:
         rows.append(
             (labels[key], labels[guard["baseline"]], *cells, str(checks["flow_score"]["n"]), str(guard["lost"]["n"]), verdict)
         )
+    ratios = ", ".join(f"{_name(metrics, key)} {limit:g}" for key, limit in LIMITS.items())
     limits = (
-        f"Red: flow ratio under {FLOW_RATIO}, dynamic degree down by more than {DYNAMIC_DROP:g} points, over {100 * LOST:g} % of "
-        "the clips lost (without plausibility, since nothing moves in them any more), or flow unknown."
+        f"Red: a ratio under its limit ({ratios}), dynamic degree down by more than {DYNAMIC_DROP:g} points, over {100 * LOST:g} "
+        "% of the clips lost (without plausibility, since nothing moves in them any more), or flow unknown."
     )
     blocks: list[Block] = [Table("How much each column moves, paired", header, tuple(rows)), limits]
     bins = [_flow_bins(labels, second, report["guards"][second]) for _, second in compared_pairs(report)]

@@ -114,7 +114,7 @@ def test_every_number_of_every_table_is_what_the_rows_give():
     for row, column in zip(named(blocks, "How much").rows, ("ours", "control:frozen"), strict=True):
         for cell, key in zip(row[2:4], ("flow_score", "temporal_energy"), strict=True):
             assert printed(cell, sum(by_clip(column, key).values()) / sum(by_clip("baseline", key).values()))
-        for cell, key in zip(row[4:6], ("dynamic_degree", "active_share"), strict=True):
+        for cell, key in zip(row[6:8], ("dynamic_degree", "active_share"), strict=True):
             assert printed(cell, 100 * mean_difference("baseline", column, key))
     for row in named(blocks, "Controls against").rows:
         assert printed(row[1], mean_difference("baseline", "control:frozen", keys[row[0]]))
