@@ -113,9 +113,8 @@ class ClipWorker:
         if result.status == "standin" and not self.settings.standins:
             reason = f"{result.backend or 'this backend'} only stands in for {info.standin_for}, and stand-ins are left out"
             return MetricResult(None, "skipped", reason, details={STANDIN_LEFT_OUT: True})
-        value = result.value
-        if value is not None and ((info.low is not None and value < info.low) or (info.high is not None and value > info.high)):
-            return failed(f"its value {value:g} lies outside [{info.low}, {info.high}]")
+        if result.value is not None and not info.contains(result.value):
+            return failed(f"its value {result.value:g} lies outside [{info.low}, {info.high}]")
         return result
 
     def _row(

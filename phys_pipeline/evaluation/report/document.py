@@ -49,8 +49,8 @@ _NOTES = {
 HOW_TO_READ = (
     "Values are means over clips with a 95 % interval: Wilson's for shares, else a bootstrap that draws whole prompts 10,000 "
     "times (too narrow with under about 20 prompts).",
-    "Bold: the best value lies beyond the interval of the next best; a difference has p (Holm) under 0.05. Arrows say which way "
-    "is better; no arrow: neither.",
+    "Bold: the best value lies beyond the interval of the next best, and its column has no red line; a difference has p (Holm) "
+    "under 0.05. Arrows say which way is better; no arrow: neither.",
     "Trust the paired differences first: same prompts, same seeds. p is two-sided; Holm corrects it over a comparison's metrics. "
     "With k prompts it is never below 2/2^k.",
     "A still clip wins many temporal metrics. Read the guards and plausibility before a gain in any of them.",

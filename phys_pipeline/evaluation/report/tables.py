@@ -216,7 +216,7 @@ def _value_table(
         counts = [cell["n"] for cell in cells if cell and cell["n"]]
         few = FEW if counts and min(counts) < FEW_CLIPS else ""
         spread = MISSING if not counts else str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)}-{max(counts)}"
-        best = _best(cells, info) if info else set()
+        best = {index for index in (_best(cells, info) if info else ()) if columns[index][1] not in red}
         entries = [_entry(cell, info, index in best) for index, cell in enumerate(cells)]
         name = f"{label} {ARROWS[info['direction']]}".strip() if info else label
         rows.append((Entry(name, marks=few), *entries, spread))

@@ -27,10 +27,15 @@ from phys_pipeline.evaluation.report.tables import (
 ROLES = ("baseline", "base_loss", "flow_loss", "ours", "without_translation", "without_rotation", "without_scaling")
 
 
-def small_report(values: dict, direction: str = "up", **changes):
-    """One metric of several columns; ``values[column]`` are its clips."""
-    rows = [r for column, numbers in values.items() for r in column_rows(column, {"score": numbers}, **changes)]
-    return build_report(rows, (info("score", direction),), [Column(key) for key in values], RUN)
+def small_report(values: dict, direction: str = "up", flow: dict | None = None):
+    """One metric of several columns that move alike; ``values[column]`` are its clips, ``flow[column]`` their flow, else 1."""
+    rows = [
+        r
+        for column, numbers in values.items()
+        for r in column_rows(column, {"score": numbers, "flow_score": [(flow or {}).get(column, 1.0)] * len(numbers)})
+    ]
+    infos = info("score", direction), info("flow_score", "neutral")
+    return build_report(rows, infos, [Column(key) for key in values], RUN)
 
 
 def bold(report) -> list[bool]:
@@ -113,6 +118,13 @@ def test_bold_needs_the_runner_ups_interval():
     assert bold(small_report({"a": spread, "b": [v + 3 for v in spread]}, "down")) == [True, False]
     assert bold(small_report({"a": spread, "b": [v + 0.2 for v in spread]})) == [False, False]
     assert bold(small_report({"a": spread, "b": [v + 3 for v in spread]}, "neutral")) == [False, False]
+
+
+def test_a_column_with_the_red_line_is_never_bold():
+    spread = [1.0, 2.0, 3.0, 4.0, 5.0] * 4
+    values = {"a": spread, "b": [v + 3 for v in spread]}
+    assert bold(small_report(values, flow={"b": 0.95})) == [False, True]
+    assert bold(small_report(values, flow={"b": 0.5})) == [False, False]
 
 
 def test_ties_are_bold_together_and_only_above_the_rest():
