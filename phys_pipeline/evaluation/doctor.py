@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from phys_pipeline.errors import ConfigError
+from phys_pipeline.evaluation.flow import RAFT_HELP, STANDS_FOR
 from phys_pipeline.evaluation.metric import Settings
 from phys_pipeline.evaluation.pretrained import fetch
 from phys_pipeline.evaluation.registry import GROUPS, classes_of, infos, metric_class, select
@@ -76,7 +77,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         if row["reason"]:
             lines.append(f"{'':{width}}           {row['reason']}")
     ready = sum(row["available"] for row in rows)
-    return "\n".join([*lines, "", f"{ready} of {len(rows)} metrics can run here"])
+    advice = [RAFT_HELP] if any(row["standin_for"] == STANDS_FOR for row in rows) else []
+    return "\n".join([*lines, "", *advice, f"{ready} of {len(rows)} metrics can run here"])
 
 
 def size(count: int) -> str:

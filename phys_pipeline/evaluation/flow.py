@@ -24,6 +24,11 @@ _RAFT_STEP, _RAFT_LEAST, _RAFT_UPDATES = (
     20,
 )  # sides are multiples of 8 and not under 128; updates as RAFT's own evaluation
 _RAFT_WEIGHTS = "C_T_V2"
+STANDS_FOR = "RAFT flow"  # what DIS stands in for
+RAFT_HELP = (
+    f"RAFT: pip install torchvision; --flow raft downloads raft_large {_RAFT_WEIGHTS} (20 MB, BSD-3-Clause), or put its file "
+    "into --weights-dir"
+)
 _ESTIMATORS = ("auto", "raft", "dis")
 _OPENCV = ("opencv-python-headless", "opencv-python", "opencv-contrib-python-headless", "opencv-contrib-python")  # distributions
 _MISSING = "missing"

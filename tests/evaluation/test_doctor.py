@@ -24,6 +24,13 @@ def test_a_metric_that_was_named_and_is_missing_gives_exit_code_1(fakes, capsys)
     assert doctor.main(["brightness"]) == 0
 
 
+def test_raft_is_offered_where_something_stands_in_for_it(capsys):
+    doctor.main(["warping_error", "detail"])
+    assert "pip install torchvision; --flow raft downloads" in capsys.readouterr().out
+    doctor.main(["detail"])
+    assert "RAFT" not in capsys.readouterr().out
+
+
 def test_fetching_everything_by_accident_is_refused(fakes):
     with pytest.raises(ConfigError, match="name the metrics"):
         doctor.main(["--fetch"])

@@ -19,7 +19,15 @@ from typing import Any, ClassVar
 import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip, FramePair
-from phys_pipeline.evaluation.flow import FlowEstimator, flow_backend, is_standin, is_visible, squared_length, warp_back
+from phys_pipeline.evaluation.flow import (
+    STANDS_FOR,
+    FlowEstimator,
+    flow_backend,
+    is_standin,
+    is_visible,
+    squared_length,
+    warp_back,
+)
 from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings, skipped
 from phys_pipeline.evaluation.metrics.similarity import STILL
 from phys_pipeline.media.scaling import scaled_while_reading
@@ -54,7 +62,7 @@ def fastest_mean(flow: np.ndarray) -> float:
     return float(np.partition(speed, speed.size - count)[-count:].mean())
 
 
-_info = partial(MetricInfo, low=0.0, packages=("opencv-python-headless",), standin_for="RAFT flow")
+_info = partial(MetricInfo, low=0.0, packages=("opencv-python-headless",), standin_for=STANDS_FOR)
 _OWN, _PAPER = ("noweights", "motion"), ("noweights", "motion", "paper")
 
 

@@ -114,16 +114,15 @@ def _notes(tables: Sequence[Table]) -> list[Block]:
 
 def _guards(report: Mapping[str, Any]) -> list[Block]:
     labels, metrics = _labels(report), report["metrics"]
-    header: Cells = ("column", "against", *(f"{_name(metrics, key)}, ratio" for key in RATIOS),
-                     *(f"{_name(metrics, key)}, points" for key in CHANGES), "clips", "lost", "verdict")  # fmt: skip
+    header: Cells = ("column", "against", "verdict", *(f"{_name(metrics, key)}, ratio" for key in RATIOS),
+                     *(f"{_name(metrics, key)}, points" for key in CHANGES), "clips", "lost")  # fmt: skip
     rows: list[Cells] = []
     for key, guard in report["guards"].items():
         checks = guard["checks"]
         cells = [_check(checks[name], "{:.2f}", 2) for name in RATIOS] + [_check(checks[name], "{:+.1f}", 1) for name in CHANGES]
         verdict = Entry("red", bold=True) if guard["red"] else "moves as much"
-        rows.append(
-            (labels[key], labels[guard["baseline"]], *cells, str(checks["flow_score"]["n"]), str(guard["lost"]["n"]), verdict)
-        )
+        counts = str(checks["flow_score"]["n"]), str(guard["lost"]["n"])
+        rows.append((labels[key], labels[guard["baseline"]], verdict, *cells, *counts))
     ratios = ", ".join(f"{_name(metrics, key)} {limit:g}" for key, limit in LIMITS.items())
     limits = (
         f"Red: a ratio under its limit ({ratios}), dynamic degree down by more than {DYNAMIC_DROP:g} points, over {100 * LOST:g} "
