@@ -16,6 +16,7 @@ from phys_pipeline.evaluation.report.tables import (
     Cells,
     Entry,
     Table,
+    accuracy_table,
     compared_pairs,
     difference,
     interval,
@@ -61,7 +62,9 @@ def document(report: Mapping[str, Any], tables: Sequence[str] = ()) -> list[Bloc
     """The blocks of a report; ``tables`` are layouts of the paper, before the table of everything."""
     blocks: list[Block] = [_about(report), *alerts(report)]
     values = [*(paper_table(report, name) for name in tables), value_table(report)]
-    blocks += [Heading("Values"), *values, *_notes(values), Heading("How to read"), *HOW_TO_READ]
+    accuracy = accuracy_table(report)
+    blocks += [Heading("Values"), *values, *_notes(values), *([accuracy] if accuracy else [])]
+    blocks += [Heading("How to read"), *HOW_TO_READ]
     pairs = compared_pairs(report)
     if pairs:
         differences = [paired_table(report, first, second) for first, second in pairs]

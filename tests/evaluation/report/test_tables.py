@@ -17,6 +17,7 @@ from phys_pipeline.evaluation.report.tables import (
     PAPER_ROWS,
     STANDIN,
     Entry,
+    accuracy_table,
     difference,
     paired_table,
     paper_table,
@@ -110,6 +111,21 @@ def test_a_layout_that_can_not_be_filled_says_what_is_missing():
         paper_table(report, "T9")
     with pytest.raises(ConfigError, match="no column or metric nobody, nothing"):
         value_table(report, ["nobody"], ["nothing"])
+
+
+def test_a_table_is_titled_with_the_base_of_its_columns_not_of_the_paper():
+    columns = [Column("a", role="baseline", base="CogVideoX"), Column("b", role="ours", base="CogVideoX")]
+    found = build_report([r for key in "ab" for r in column_rows(key, plausible_values(3))], INFOS, columns, RUN)
+    assert paper_table(found, "T1a").title == "T1a. Baseline and ours, CogVideoX"
+
+
+def test_motion_accuracy_stands_beside_constant_answers():
+    labels = ["large", "large", "large", "slow"]
+    rows = column_rows("a", {"motion_accuracy": [100.0, 100.0, 0.0, 0.0]}, lambda index: {"amplitude": labels[index]})
+    infos = (info("motion_accuracy", low=0.0, high=100.0),)
+    table = accuracy_table(build_report(rows, infos, [Column("a", "A")], RUN))
+    assert table.rows == (("A", "2", "1", "0", "1", "75.00", "25.00"),)
+    assert accuracy_table(small_report({"a": [1.0], "b": [2.0]})) is None
 
 
 def test_bold_needs_the_runner_ups_interval():
