@@ -11,7 +11,7 @@ from evaluation_rows import INFOS, RUN, column_rows, info, plausible_values, row
 
 from phys_pipeline.evaluation.controls import control_samples
 from phys_pipeline.evaluation.evaluator import Evaluator
-from phys_pipeline.evaluation.guards import LIMITS, RED_LINE, control_verdicts, gameable, motion_guard, warping_by_flow
+from phys_pipeline.evaluation.guards import RATIOS, RED_LINE, control_verdicts, gameable, motion_guard, warping_by_flow
 from phys_pipeline.evaluation.metric import Settings
 from phys_pipeline.evaluation.report import Column, build_report
 from phys_pipeline.evaluation.sample import VideoSample
@@ -51,6 +51,17 @@ def test_equal_motion_draws_none():
 def test_the_flow_ratio_has_its_limit_at_nine_tenths(share, red):
     flow = {"flow_score": [1.0, 2.0, 3.0]}
     assert guard(flow, {"flow_score": [share * x for x in flow["flow_score"]]})["red"] is red
+
+
+def test_fast_clips_do_not_hide_that_the_others_were_slowed():
+    before = [20.0] * 10 + [1.0] * 10
+    found = guard({"flow_score": before}, {"flow_score": [20.0] * 10 + [0.5] * 10})
+    checks = found["checks"]
+    assert checks["flow_score"]["value"] > 0.97 and checks["typical_flow"]["value"] == pytest.approx(0.5**0.5)
+    assert found["red"] and "the flow of a typical clip is 0.71 of the baseline's" in found["line"]
+    assert checks["typical_flow"]["ci"][0] < 0.71 < checks["typical_flow"]["ci"][1] and checks["typical_flow"]["n"] == 20
+    assert not guard({"flow_score": before}, {"flow_score": before[::-1]})["red"]  # other clips move, none less in sum
+    assert guard({"flow_score": [1.0] * 9}, {"flow_score": [1.0] * 8 + [0.0]})["checks"]["typical_flow"]["value"] > 0.5
 
 
 @pytest.mark.parametrize(("metric", "limit"), [("temporal_energy", 0.8), ("object_flow", 0.5), ("detail", 0.8)])
@@ -192,7 +203,7 @@ def test_cheats_that_keep_the_flow_or_blur_the_picture_draw_the_red_line(tmp_pat
         cheats = {"real": frames, "panned": [big[:, 8 * t : 8 * t + 256] for t in range(6)], "blurred": blur}
         for name, pictures in cheats.items():
             clips[name, number] = VideoSample(f"p{number}", name, frames=np.stack(pictures), fps=8.0)
-    evaluator = Evaluator(("warping_error", *LIMITS), Settings(flow="dis"), tmp_path)
+    evaluator = Evaluator(("warping_error", *RATIOS), Settings(flow="dis"), tmp_path)
     rows = evaluator.run(list(clips.values()))
     report = build_report(rows, list(evaluator.infos.values()), [Column("real"), Column("panned"), Column("blurred")], RUN)
     assert report["guards"]["panned"]["checks"]["flow_score"]["value"] > 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, LIMITS, LOST, RATIOS
+from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, LIMITS, LOST, TYPICAL
 from phys_pipeline.evaluation.report.tables import (
     FEW,
     FEW_CLIPS,
@@ -47,6 +47,7 @@ _NOTES = {
     GUARD: "moves less or has less detail than its baseline, or nobody knows: see the guards before reading a temporal gain",
     FEW: f"fewer than {FEW_CLIPS} clips",
 }
+_OTHERS = {TYPICAL: "Flow of a typical clip"}
 HOW_TO_READ = (
     "Values are means over clips with a 95 % interval: Wilson's for shares, else a bootstrap that draws whole prompts 10,000 "
     "times (too narrow with under about 20 prompts).",
@@ -117,12 +118,12 @@ def _notes(tables: Sequence[Table]) -> list[Block]:
 
 def _guards(report: Mapping[str, Any]) -> list[Block]:
     labels, metrics = _labels(report), report["metrics"]
-    header: Cells = ("column", "against", "verdict", *(f"{_name(metrics, key)}, ratio" for key in RATIOS),
+    header: Cells = ("column", "against", "verdict", *(f"{_name(metrics, key)}, ratio" for key in LIMITS),
                      *(f"{_name(metrics, key)}, points" for key in CHANGES), "clips", "lost")  # fmt: skip
     rows: list[Cells] = []
     for key, guard in report["guards"].items():
         checks = guard["checks"]
-        cells = [_check(checks[name], "{:.2f}", 2) for name in RATIOS] + [_check(checks[name], "{:+.1f}", 1) for name in CHANGES]
+        cells = [_check(checks[name], "{:.2f}", 2) for name in LIMITS] + [_check(checks[name], "{:+.1f}", 1) for name in CHANGES]
         verdict = Entry("red", bold=True) if guard["red"] else "moves as much"
         counts = str(checks["flow_score"]["n"]), str(guard["lost"]["n"])
         rows.append((labels[key], labels[guard["baseline"]], verdict, *cells, *counts))
@@ -201,4 +202,4 @@ def _labels(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _name(metrics: Mapping[str, Any], key: str) -> str:
-    return metrics[key]["label"] if key in metrics else key
+    return metrics[key]["label"] if key in metrics else _OTHERS.get(key, key)
