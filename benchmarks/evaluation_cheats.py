@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,9 @@ from phys_pipeline.evaluation.evaluator import Evaluator
 from phys_pipeline.evaluation.guards import CHANGES, RATIOS, TYPICAL
 from phys_pipeline.evaluation.manifest import VIDEO_SUFFIXES
 from phys_pipeline.evaluation.metric import Settings
-from phys_pipeline.evaluation.report import Column, build_report, describe_run
+from phys_pipeline.evaluation.report import Column, build_report, describe_run, trace
 from phys_pipeline.evaluation.sample import VideoSample
+from phys_pipeline.evaluation.statistics import Pair, paired_ratio
 from phys_pipeline.media import read_video
 
 SIDE, FRAMES, RATE = 160, 24, 12  # pixels of the shorter side, frames, about frames per second
@@ -85,7 +86,7 @@ PARTLY = "half speed, slow quarter"  # the quarter of the clips with the least f
 
 INTRODUCTION = """# Which cheats does the red line catch?
 
-Made by `python benchmarks/evaluation_cheats.py {arguments}`: {n} real clips ({names}) of at most {frames} frames, {side} pixels
+Made by `python benchmarks/evaluation_cheats.py{arguments}`: {n} real clips ({names}) of at most {frames} frames, {side} pixels
 on the shorter side, against copies that should win nothing. DIS flow, seed 0, 95 % bootstrap intervals over clips. *Caught* says
 whether a report of `phys-pipeline evaluate` draws its red line. Values: mean of the copies over mean of the clips, for
 `{typical}` the geometric mean of the clips' ratios; points for dynamic degree and active share; then the difference in
@@ -130,16 +131,20 @@ def table(report: dict[str, Any]) -> list[str]:
     lines = header(["copy", "caught", *checks, *GAINS])
     for key, guard in report["guards"].items():
         cells = [_cell(guard["checks"][name], "value") for name in checks]
-        paired, before = report["paired"]["clips"][key], report["values"]["clips"]["warping_error"]["mean"]
-        error = paired["warping_error"]
-        relative = {"diff": 1 + error["diff"] / before, "ci": [1 + end / before for end in error["ci"]]}
+        paired = report["paired"]["clips"][key]
+        ratio = paired_ratio(_errors(report, "clips"), _errors(report, key))
+        relative = {"diff": ratio.value, "ci": ratio.interval}
         gains = [_cell(entry, "diff", 3) for entry in (paired["plausibility"], relative, paired["temporal_flicker"])]
         name = f"{key} ({CHEATS[key][0]})" if key in CHEATS else key
         lines.append(row_of([name, "yes" if guard["red"] else "**no**", *cells, *gains]))
     return lines
 
 
-def _cell(entry: dict[str, Any], field: str, decimals: int = 2) -> str:
+def _errors(report: dict[str, Any], column: str) -> dict[Pair, float]:
+    return {(row["id"], row["seed"]): row["value"] for row in trace(report, column, "warping_error")}
+
+
+def _cell(entry: Mapping[str, Any], field: str, decimals: int = 2) -> str:
     if entry[field] is None:
         return "none"
     low, high = entry["ci"] or (entry[field], entry[field])
@@ -155,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     real = clips(options.clips)
     lines = table(evaluated(real, ROOT / "out" / "benchmarks" / "evaluation_cheats"))
     text = INTRODUCTION.format(
-        arguments="" if options.clips == ROOT / "samples" / "clips" else "--clips FOLDER", n=len(real), names=", ".join(real),
+        arguments="" if options.clips == ROOT / "samples" / "clips" else " --clips FOLDER", n=len(real), names=", ".join(real),
         frames=FRAMES, side=SIDE, typical=TYPICAL,
     )  # fmt: skip
     with atomic_file(options.output) as temporary:
