@@ -36,12 +36,21 @@ class FramePair:
     @cached_property
     def forward(self) -> np.ndarray:
         """Flow (H, W, 2) from first to second in pixels, x right, y down."""
-        return self.estimator(self.first, self.second)
+        return self._still if self.is_repeated else self.estimator(self.first, self.second)
 
     @cached_property
     def backward(self) -> np.ndarray:
         """Flow (H, W, 2) from second to first."""
-        return self.estimator(self.second, self.first)
+        return self._still if self.is_repeated else self.estimator(self.second, self.first)
+
+    @cached_property
+    def is_repeated(self) -> bool:
+        """Whether both frames are the same, so that nothing needs an estimate."""
+        return np.array_equal(self.first, self.second)
+
+    @property
+    def _still(self) -> np.ndarray:
+        return np.zeros((*self.first.shape[:2], 2), np.float32)
 
     @cached_property
     def visible(self) -> np.ndarray:

@@ -21,7 +21,8 @@ from phys_pipeline.evaluation.metrics.sd_score import make_references
 from phys_pipeline.evaluation.prompts.prompt_set import Prompt
 from phys_pipeline.evaluation.prompts.split import Split
 from phys_pipeline.evaluation.registry import GROUPS, select
-from phys_pipeline.evaluation.report import Column, describe_run, write_report
+from phys_pipeline.evaluation.report import Column, check_table, describe_run, write_report
+from phys_pipeline.evaluation.report.columns import ROLES
 from phys_pipeline.evaluation.rows import Row
 from phys_pipeline.evaluation.sample import VideoSample
 
@@ -73,13 +74,13 @@ def parser() -> argparse.ArgumentParser:
         help="layouts of the paper's tables (T1a, T1b, T2, T3, T4), by the columns' roles",
     )
     made.add_argument("--allow-mismatch", action="store_true", help="compare columns of different size, rate or length")
-    made.add_argument("--strict", action="store_true", help="exit code 3 when anything was skipped or failed")
+    made.add_argument("--strict", action="store_true", help="exit code 3 when a metric can't run here or a clip failed")
     made.add_argument("--json", action="store_true", help="print report.json")
     return made
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns 0, or 3 with ``--strict`` when a result is missing."""
+    """Run the command; returns 0, or 3 with ``--strict`` when a metric could not run here or failed on a clip."""
     if arguments[:1] == ["export"]:
         return exporters.main(arguments[1:])
     if arguments[:1] == ["references"]:
@@ -92,6 +93,9 @@ def main(arguments: Sequence[str]) -> int:
     if options.split:
         samples = _stratified(samples, options.split)
     columns = _columns(samples, options.columns)
+    tables = [name.strip() for name in options.tables.split(",") if name.strip()]
+    for name in tables:
+        check_table(name, {column.role for column in columns}, {sample.labels.get("stratum", "") for sample in samples})
     base = next((column for column in columns if column.role == "baseline"), columns[0])
     samples += control_samples([s for s in samples if s.model == base.key], _controls(options.controls), options.seed)
     settings = Settings(
@@ -113,10 +117,10 @@ def main(arguments: Sequence[str]) -> int:
     report = write_report(
         rows, list(evaluator.infos.values()), columns, run, options.output,
         videos={s.name: s.path for s in samples if s.path is not None and not s.control},
-        tables=[name.strip() for name in options.tables.split(",") if name.strip()], allow_mismatch=options.allow_mismatch,
+        tables=tables, allow_mismatch=options.allow_mismatch,
     )  # fmt: skip
     print(json.dumps(report, indent=1, allow_nan=False) if options.json else _summary(rows, options.output))
-    return 3 if options.strict and any(row.status in ("skipped", "failed") for row in rows) else 0
+    return 3 if options.strict and any(row.is_missing for row in rows) else 0
 
 
 def _references(arguments: Sequence[str]) -> int:
@@ -155,10 +159,16 @@ def _controls(text: str) -> tuple[str, ...]:
 
 
 def _columns(samples: Sequence[VideoSample], file: str | None) -> list[Column]:
-    """Columns of the file, in its order, or one for each model in order of appearance, the first being the baseline."""
+    """Columns of the file, in its order, or one for each model in order of appearance.
+
+    A model that is called like a role has that role; where none is called baseline, the first one is it.
+    """
     models = list(dict.fromkeys(sample.model for sample in samples))
     if file is None:
-        return [Column(model, role="" if place else "baseline") for place, model in enumerate(models)]
+        roles = {model: model for model in models if model in ROLES and model != "control"}
+        if "baseline" not in roles:
+            roles[models[0]] = "baseline"
+        return [Column(model, role=roles.get(model, "")) for model in models]
     try:
         columns = [Column(**entry) for entry in json.loads(Path(file).read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError) as error:

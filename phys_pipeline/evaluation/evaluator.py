@@ -21,7 +21,7 @@ from phys_pipeline.evaluation.flow import flow_name
 from phys_pipeline.evaluation.measuring import ClipWorker, digest_of, make_row
 from phys_pipeline.evaluation.metric import Availability, MetricInfo, Settings, Weights, failed, skipped
 from phys_pipeline.evaluation.registry import classes_of, infos, metric_class
-from phys_pipeline.evaluation.rows import Row, RowFile, read_rows
+from phys_pipeline.evaluation.rows import UNAVAILABLE, Row, RowFile, read_rows
 from phys_pipeline.evaluation.sample import VideoSample
 from phys_pipeline.workers import Died, in_processes
 
@@ -172,7 +172,7 @@ class Evaluator:
         done = set()
         for row in self._current(samples):
             usable = self.available[self._owner[row.metric]].ok
-            if row.status in ("ok", "standin") or (row.status == "skipped" and row.details.get("unavailable", False) != usable):
+            if row.status in ("ok", "standin") or (row.status == "skipped" and row.details.get(UNAVAILABLE, False) != usable):
                 done.add(row.key)
         return done
 

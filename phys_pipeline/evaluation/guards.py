@@ -1,11 +1,13 @@
 """Whether a column won by moving less, and which metrics prefer a clip without its motion.
 
 Most temporal metrics are best on a still clip. A report therefore says how much the second column of each comparison moves, in
-flow, dynamic degree, active share and temporal energy, all on the same prompts and seeds.
+flow, flow beyond the camera's, dynamic degree, active share and temporal energy, all on the same prompts and seeds, and how much
+detail it has: a blurred picture seems steadier, and a still one that is panned moves only as a whole.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,14 +18,25 @@ from phys_pipeline.evaluation.scores import NO_SCORES, Scores, incomparable, val
 from phys_pipeline.evaluation.statistics import Pair, cluster_totals, paired_difference, paired_ratio
 
 RED_LINE = "temporal gains are not separable from reduced motion"
-FLOW_RATIO = 0.9  # less flow than this share of the baseline's draws the red line
+# Geometric mean of the clips' own ratios of flow: in a ratio of means a few fast clips outvote the others.
+TYPICAL = "typical_flow"
+# A smaller share of the baseline's draws the red line. Beyond the camera there is little flow, and much of it is noise.
+LIMITS = {"flow_score": 0.9, TYPICAL: 0.9, "temporal_energy": 0.8, "object_flow": 0.5, "detail": 0.8}
 DYNAMIC_DROP = 3.0  # percentage points of dynamic degree, likewise
 LOST = 0.03  # share of clips without plausibility where the baseline has one, likewise: what stands still has none
 _COVERED = 0.9  # share of the common clips whose flow must be known
 _BINS = 4
 _NEGLIGIBLE = 1e-3  # of the clips' mean absolute value: what rounding changes
 PLAUSIBILITY = "plausibility"
-RATIOS = ("flow_score", "temporal_energy")
+RATIOS = tuple(metric for metric in LIMITS if metric != TYPICAL)
+_LEAST_FLOW = 0.01  # px/frame; less counts as this
+_NAMES = {
+    "flow_score": "flow",
+    TYPICAL: "flow of a typical clip",
+    "temporal_energy": "temporal energy",
+    "object_flow": "flow beyond the camera's",
+    "detail": "detail",
+}
 CHANGES = ("dynamic_degree", "active_share")
 
 
@@ -32,13 +45,15 @@ def motion_guard(
 ) -> dict[str, Any]:
     """How much ``second`` moves compared with ``first`` (the baseline): ``{checks, lost, red, line, warping_by_flow}``.
 
-    ``checks[metric]`` has ``value``, ``ci``, ``n``, ``status`` and ``reason``: the ratio of the means for ``flow_score`` and
-    ``temporal_energy``, the change in percentage points for ``dynamic_degree`` and ``active_share``. ``lost`` counts
-    the clips, ``n`` of ``of``, that have a plausibility in ``first`` and none in ``second``, because nothing moves: such clips
-    leave the mean and may raise it. ``red`` is true when the flow ratio is below 0.9, when dynamic degree drops by more than 3
-    points, when more than 3 % are lost, and when flow was not measured for nine of ten common clips, so that nobody knows.
+    ``checks[metric]`` has ``value``, ``ci``, ``n``, ``status`` and ``reason``: the ratio of the means for ``RATIOS``, the
+    geometric mean of the clips' ratios of flow for ``typical_flow``, the change in percentage points for ``dynamic_degree`` and
+    ``active_share``. ``lost`` counts the clips, ``n`` of ``of``, that have a plausibility in ``first`` and none in ``second``,
+    because nothing moves: such clips leave the mean and may raise it. ``red`` is true when a ratio is below its limit, when
+    dynamic degree drops by more than 3 points, when more than 3 % are lost, and when flow was not measured for nine of ten
+    common clips, so that nobody knows.
     """
     checks = {metric: _ratio(first.get(metric, NO_SCORES), second.get(metric, NO_SCORES), seed) for metric in RATIOS}
+    checks[TYPICAL] = _typical(first.get("flow_score", NO_SCORES), second.get("flow_score", NO_SCORES), seed)
     for metric in CHANGES:
         checks[metric] = _points(first.get(metric, NO_SCORES), second.get(metric, NO_SCORES), infos.get(metric), seed)
     flow, dynamic = checks["flow_score"], checks["dynamic_degree"]
@@ -48,8 +63,10 @@ def motion_guard(
     if flow["n"] < _COVERED * common or not common:
         why = f" ({flow['reason']})" if flow["reason"] else ""
         reasons.append(f"flow is known for {flow['n']} of {common} common clips{why}")
-    elif flow["value"] is not None and flow["value"] < FLOW_RATIO:
-        reasons.append(f"the flow is {flow['value']:.2f} of the baseline's{_ends(flow, 2)}")
+    for metric, limit in LIMITS.items():
+        check = checks[metric]
+        if check["value"] is not None and check["value"] < limit:
+            reasons.append(f"the {_NAMES[metric]} is {check['value']:.2f} of the baseline's{_ends(check, 2)}")
     if dynamic["value"] is not None and dynamic["value"] < -DYNAMIC_DROP:
         reasons.append(f"dynamic degree changes by {dynamic['value']:.1f} points{_ends(dynamic, 1)}")
     if lost["n"] > LOST * lost["of"]:
@@ -155,6 +172,20 @@ def _ratio(first: Scores, second: Scores, seed: int) -> dict[str, Any]:
         return {"value": None, "ci": None, "n": common, "status": "skipped", "reason": "nothing moves in the baseline"}
     ci = None if found.interval is None else list(found.interval)
     return {"value": found.value, "ci": ci, "n": found.n, "status": first.status, "reason": ""}
+
+
+def _typical(first: Scores, second: Scores, seed: int) -> dict[str, Any]:
+    """Geometric mean over the clips of second's flow over first's."""
+    reason = incomparable(first, second)
+    if reason:
+        return {"value": None, "ci": None, "n": 0, "status": "skipped", "reason": reason}
+    found = paired_difference(_log_flow(first), _log_flow(second), seed=seed)
+    ci = None if found.interval is None else [math.exp(end) for end in found.interval]
+    return {"value": math.exp(found.mean), "ci": ci, "n": found.n, "status": first.status, "reason": ""}
+
+
+def _log_flow(scores: Scores) -> dict[Pair, float]:
+    return {pair: math.log(max(flow, _LEAST_FLOW)) for pair, flow in scores.values.items()}
 
 
 def _points(first: Scores, second: Scores, info: MetricInfo | None, seed: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from phys_pipeline.evaluation.clip import DecodedClip
 from phys_pipeline.evaluation.flow import flow_estimator
 from phys_pipeline.evaluation.metric import MetricInfo, MetricResult, Settings, failed, skipped
 from phys_pipeline.evaluation.registry import metric_class
-from phys_pipeline.evaluation.rows import Row
+from phys_pipeline.evaluation.rows import STANDIN_LEFT_OUT, UNAVAILABLE, Row
 from phys_pipeline.evaluation.sample import VideoSample
 
 _RATE_TOLERANCE = 0.02  # a manifest's rate that differs more from the file's is a mistake
@@ -111,12 +111,10 @@ class ClipWorker:
 
     def _checked(self, info: MetricInfo, result: MetricResult) -> MetricResult:
         if result.status == "standin" and not self.settings.standins:
-            return skipped(
-                f"{result.backend or 'this backend'} only stands in for {info.standin_for}, and stand-ins are left out"
-            )
-        value = result.value
-        if value is not None and ((info.low is not None and value < info.low) or (info.high is not None and value > info.high)):
-            return failed(f"its value {value:g} lies outside [{info.low}, {info.high}]")
+            reason = f"{result.backend or 'this backend'} only stands in for {info.standin_for}, and stand-ins are left out"
+            return MetricResult(None, "skipped", reason, details={STANDIN_LEFT_OUT: True})
+        if result.value is not None and not info.contains(result.value):
+            return failed(f"its value {result.value:g} lies outside [{info.low}, {info.high}]")
         return result
 
     def _row(
@@ -141,7 +139,7 @@ def make_row(
     missing: bool = False,
 ) -> Row:
     height, width, frames, fps = size or (0, 0, 0, sample.fps)
-    details = {**result.details, "unavailable": True} if missing else dict(result.details)
+    details = {**result.details, UNAVAILABLE: True} if missing else dict(result.details)
     return Row(
         sample.name, sample.id, sample.model, sample.seed, info.key, result.value, result.status, result.reason, result.backend,
         settings.protocol, info.version, digest_of(sample), fingerprint, settings.seed, sample.prompt, dict(sample.labels),

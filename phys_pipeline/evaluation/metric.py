@@ -15,6 +15,7 @@ Protocols = Literal["fixed", "evalcrafter"]
 Status = Literal["ok", "skipped", "failed", "standin"]
 
 PROTOCOLS: tuple[Protocols, ...] = ("fixed", "evalcrafter")
+_ROUNDING = 1e-6  # how far a value may leave its range
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,11 @@ class MetricInfo:
     weights: tuple[Weights, ...] = ()
     standin_for: str | None = None
     version: int = 1
+
+    def contains(self, value: float) -> bool:
+        """Whether a value lies between ``low`` and ``high``, but for the rounding of single precision."""
+        above = self.low is None or value >= self.low - _ROUNDING
+        return above and (self.high is None or value <= self.high + _ROUNDING)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from phys_pipeline.errors import DataError
 log = logging.getLogger(__name__)
 
 FILES = "rows*.jsonl"
+UNAVAILABLE, STANDIN_LEFT_OUT = "unavailable", "standin_left_out"  # in ``details``: why a skipped row could have a value
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,11 @@ class Row:
     def pair(self) -> tuple[str, int | None]:
         """What pairs two columns: prompt and seed."""
         return self.id, self.seed
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the metric failed on the clip, or lacks what it needs here. A clip without a label or motion misses nothing."""
+        return self.status == "failed" or bool(self.details.get(UNAVAILABLE) or self.details.get(STANDIN_LEFT_OUT))
 
 
 _FIELDS = {f.name for f in dataclasses.fields(Row)}

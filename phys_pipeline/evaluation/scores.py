@@ -12,8 +12,6 @@ from phys_pipeline.evaluation.metric import MetricInfo
 from phys_pipeline.evaluation.rows import Row
 from phys_pipeline.evaluation.statistics import Pair
 
-_ROUNDING = 1e-9  # how far a value may leave its range
-
 
 @dataclass(frozen=True)
 class Scores:
@@ -94,9 +92,7 @@ def values_of(scores: Mapping[str, Scores]) -> set[Pair]:
 
 
 def _in_range(row: Row, info: MetricInfo) -> Row:
-    if row.value is None:
-        return row
-    if (info.low is None or row.value >= info.low - _ROUNDING) and (info.high is None or row.value <= info.high + _ROUNDING):
+    if row.value is None or info.contains(row.value):
         return row
     low, high = ("-inf" if info.low is None else f"{info.low:g}"), ("inf" if info.high is None else f"{info.high:g}")
     return replace(row, value=None, status="failed", reason=f"{row.value:g} is outside the metric's range [{low}, {high}]")

@@ -54,8 +54,8 @@ class WindowReport:
 class MotionReport:
     """Scores of one clip; velocity in pixels of the original clip per second.
 
-    ``loss`` has "composite", the slices "translation", "rotation" and "scaling" in [0, 1], and the unweighted terms "pace" and
-    "coherence" of the composite, 0 where the preset leaves them out. 0 is coherent motion.
+    ``loss`` has "composite", the slices "translation" (about 1 at most), "rotation" and "scaling" (both in [0, 1]), and the
+    unweighted terms "pace" and "coherence" of the composite, 0 where the preset leaves them out. 0 is coherent motion.
     """
 
     preset: str

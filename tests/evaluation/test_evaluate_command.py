@@ -10,6 +10,7 @@ import pytest
 from phys_pipeline.errors import ConfigError, DataError
 from phys_pipeline.evaluation import evaluate_command
 from phys_pipeline.evaluation.rows import read_rows
+from phys_pipeline.evaluation.sample import VideoSample
 from phys_pipeline.media import Video, corrupt, write_video
 from phys_pipeline.media.synthetic import textured_clip
 
@@ -103,11 +104,36 @@ def test_wrong_input_is_said_before_anything_is_measured(columns, tmp_path, monk
         (source, "--columns", "columns.json"): (ConfigError, "has the columns b, the videos are of a"),
         (source, "--columns", "none.json"): (ConfigError, "no list of columns"),
         (source, "--split", "none.json"): (DataError, "none.json"),
+        (source, "--tables", "T9"): (ConfigError, "unknown table 'T9'"),
+        (source, "--tables", "T1a"): (ConfigError, "T1a needs a column with the role 'ours'"),
+        (f"baseline={columns / 'steady'}", f"ours={columns / 'shaken'}", "--tables", "T3"): (ConfigError, "stratum=complex"),
     }
     for arguments, (kind, message) in cases.items():
         with pytest.raises(kind, match=message):
             evaluate_command.main(arguments)
     assert not (tmp_path / "out").exists()
+
+
+def test_columns_called_like_a_role_have_it_and_there_is_always_a_baseline():
+    def roles(*models):
+        return [column.role for column in evaluate_command._columns([VideoSample("p", m, path=Path("x")) for m in models], None)]
+
+    assert roles("a", "b") == ["baseline", ""]
+    assert roles("ours", "baseline", "base_loss") == ["ours", "baseline", "base_loss"]
+    assert roles("base", "ours") == ["baseline", "ours"]
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (["--metrics", "sim2_jerk,mask_mse,motion_accuracy"], 0),  # no reference, no label
+        (["--metrics", "sim2_jerk,vqa_a"], 3),
+        (["--metrics", "sim2_jerk,flow_score", "--flow", "dis", "--no-standins"], 3),
+    ],
+)
+def test_strict_is_about_what_cannot_run_not_about_clips_without_labels(columns, tmp_path, options, code):
+    fixed = ["--controls", "none", "-o", str(tmp_path), "--weights-dir", str(tmp_path), "--strict"]
+    assert evaluate_command.main([f"a={columns / 'steady'}", *options, *fixed]) == code
 
 
 def test_a_split_file_gives_strata(columns, tmp_path):

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from evaluation_clips import PLACES, scene
 from evaluation_rows import INFOS, RUN, column_rows, info, plausible_values, row
 
 from phys_pipeline.evaluation.controls import control_samples
 from phys_pipeline.evaluation.evaluator import Evaluator
-from phys_pipeline.evaluation.guards import RED_LINE, control_verdicts, gameable, motion_guard, warping_by_flow
+from phys_pipeline.evaluation.guards import RATIOS, RED_LINE, control_verdicts, gameable, motion_guard, warping_by_flow
 from phys_pipeline.evaluation.metric import Settings
 from phys_pipeline.evaluation.report import Column, build_report
 from phys_pipeline.evaluation.sample import VideoSample
@@ -50,6 +51,27 @@ def test_equal_motion_draws_none():
 def test_the_flow_ratio_has_its_limit_at_nine_tenths(share, red):
     flow = {"flow_score": [1.0, 2.0, 3.0]}
     assert guard(flow, {"flow_score": [share * x for x in flow["flow_score"]]})["red"] is red
+
+
+def test_fast_clips_do_not_hide_that_the_others_were_slowed():
+    before = [20.0] * 10 + [1.0] * 10
+    found = guard({"flow_score": before}, {"flow_score": [20.0] * 10 + [0.5] * 10})
+    checks = found["checks"]
+    assert checks["flow_score"]["value"] > 0.97 and checks["typical_flow"]["value"] == pytest.approx(0.5**0.5)
+    assert found["red"] and "the flow of a typical clip is 0.71 of the baseline's" in found["line"]
+    assert checks["typical_flow"]["ci"][0] < 0.71 < checks["typical_flow"]["ci"][1] and checks["typical_flow"]["n"] == 20
+    assert not guard({"flow_score": before}, {"flow_score": before[::-1]})["red"]  # other clips move, none less in sum
+    assert guard({"flow_score": [1.0] * 9}, {"flow_score": [1.0] * 8 + [0.0]})["checks"]["typical_flow"]["value"] > 0.5
+
+
+@pytest.mark.parametrize(("metric", "limit"), [("temporal_energy", 0.8), ("object_flow", 0.5), ("detail", 0.8)])
+def test_what_blur_and_a_panned_still_lose_has_a_limit_too(metric, limit):
+    infos = (*INFOS, info("object_flow", "neutral", low=0.0), info("detail", "neutral", low=0.0))
+    for share, red in ((limit + 0.01, False), (limit - 0.01, True)):
+        first, second = ({"flow_score": [1.0, 2.0], metric: [scale * 2.0, scale * 3.0]} for scale in (1.0, share))
+        found = motion_guard(*columns(first, second, infos), {metric.key: metric for metric in infos})
+        assert found["red"] is red and (f"is {share:.2f} of the baseline's" in found["line"]) is red
+    assert not guard({"flow_score": [1.0]}, {"flow_score": [1.0]})["red"]  # not measured: the flow alone decides
 
 
 @pytest.mark.parametrize(("lost", "red"), [(3, False), (4, True)])
@@ -169,6 +191,26 @@ def test_real_clips_that_were_frozen_win_warping_error_and_draw_the_red_line(tmp
     assert not report["guards"]["control:reversed"]["red"]
     gamed = report["controls"]["gameable"]
     assert "control:frozen" in gamed["warping_error"] and "control:frozen" in gamed["temporal_flicker"]
+
+
+def test_cheats_that_keep_the_flow_or_blur_the_picture_draw_the_red_line(tmp_path):
+    cv2 = pytest.importorskip("cv2")
+    clips = {}
+    for number, place in enumerate(("moving", "rotating", "jitter")):
+        frames = scene(PLACES[place], half=64.0)[:6]
+        big = np.pad(frames[0], ((0, 0), (0, 48), (0, 0)), mode="reflect")
+        blur = [cv2.GaussianBlur(frame, (0, 0), 3.0) for frame in frames]
+        cheats = {"real": frames, "panned": [big[:, 8 * t : 8 * t + 256] for t in range(6)], "blurred": blur}
+        for name, pictures in cheats.items():
+            clips[name, number] = VideoSample(f"p{number}", name, frames=np.stack(pictures), fps=8.0)
+    evaluator = Evaluator(("warping_error", *RATIOS), Settings(flow="dis"), tmp_path)
+    rows = evaluator.run(list(clips.values()))
+    report = build_report(rows, list(evaluator.infos.values()), [Column("real"), Column("panned"), Column("blurred")], RUN)
+    assert report["guards"]["panned"]["checks"]["flow_score"]["value"] > 1
+    assert "flow beyond the camera's" in report["guards"]["panned"]["line"]
+    assert report["values"]["blurred"]["warping_error"]["mean"] < report["values"]["real"]["warping_error"]["mean"]
+    assert report["guards"]["blurred"]["checks"]["flow_score"]["value"] > 0.9
+    assert "the detail is 0." in report["guards"]["blurred"]["line"]
 
 
 @pytest.mark.parametrize(("still", "red"), [(3, False), (4, True)])

@@ -17,7 +17,7 @@ import numpy as np
 from phys_pipeline.evaluation.clip import DecodedClip, FramePair
 from phys_pipeline.evaluation.flow import flow_backend
 from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings, skipped
-from phys_pipeline.evaluation.metrics.similarity import fit_whole_frame, motions
+from phys_pipeline.evaluation.metrics.similarity import motions, whole_frame_track
 from phys_pipeline.evaluation.metrics.spectral import motion_report
 from phys_pipeline.evaluation.metrics.warping import NO_RATE
 from phys_pipeline.evaluation.prompts.rules import direction_by_rules
@@ -105,12 +105,12 @@ class _DirectionState:
         self._label = given or direction_by_rules(clip.sample.prompt)
         self._source = "label" if given else "prompt"
         self._short = 1
-        self._fits: list[SimilarityFit | None] = []
+        self._track = whole_frame_track(clip)
 
     def add(self, pair: FramePair) -> None:
         if self._label in CAMERA:
             self._short = min(pair.first.shape[:2])
-            self._fits.append(fit_whole_frame(pair.forward, pair.visible))
+            self._track.add(pair)
 
     def results(self) -> Mapping[str, MetricResult]:
         return {"direction_accuracy": self._result()}
@@ -124,7 +124,7 @@ class _DirectionState:
         if self._clip.fps is None:
             return skipped(NO_RATE)
         if self._label in CAMERA:
-            found = direction_of_frame(self._fits, self._clip.fps, self._short)
+            found = direction_of_frame(self._track.fits, self._clip.fps, self._short)
         else:
             found = direction_of_report(motion_report(self._clip))
         details = {"label": self._label, "from": self._source, "picture": wanted, "found": found, "chance": CHANCE}

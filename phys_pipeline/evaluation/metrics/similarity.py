@@ -8,7 +8,7 @@ describes one thing that moves: before a moving camera or with several movers, c
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
@@ -73,11 +73,26 @@ def _fit(flow: np.ndarray, chosen: np.ndarray) -> SimilarityFit | None:
     matrix, offset = fit[:, :2], fit[:, 2]
     error = np.linalg.norm(source @ matrix.T + offset - target, axis=1)
     centre = np.array([(width - 1) / 2, (height - 1) / 2])
-    radius = math.sqrt((height**2 + width**2) / 12)
+    radius = _radius(height, width)
     turn, scale = math.atan2(matrix[1, 0], matrix[0, 0]), math.hypot(matrix[0, 0], matrix[1, 0])
     motion = np.array([*(matrix @ centre + offset - centre), radius * turn, radius * math.log(max(scale, 1e-6))])
     displacement = float(np.median(np.sqrt(squared_length(shift))))
     return SimilarityFit(motion, float(np.median(error)) / displacement if displacement else 0.0)
+
+
+def _radius(height: int, width: int) -> float:
+    """Root mean square distance of a frame's pixels from its centre."""
+    return math.sqrt((height**2 + width**2) / 12)
+
+
+def similarity_flow(motion: np.ndarray, height: int, width: int) -> np.ndarray:
+    """Flow (H, W, 2) of all pixels under a ``motion`` (4,) of :class:`SimilarityFit`, float32."""
+    radius = _radius(height, width)
+    angle, scale = motion[2] / radius, math.exp(motion[3] / radius)
+    cosine, sine = scale * math.cos(angle), scale * math.sin(angle)
+    x = np.arange(width, dtype=np.float32) - (width - 1) / 2
+    y = np.arange(height, dtype=np.float32)[:, None] - (height - 1) / 2
+    return np.stack([cosine * x - sine * y - x + motion[0], sine * x + cosine * y - y + motion[1]], axis=-1).astype(np.float32)
 
 
 def motions(fits: Sequence[SimilarityFit | None]) -> np.ndarray:
@@ -135,19 +150,26 @@ class TemporalEnergy:
 
 
 class SimilarityTrack:
-    """The fits of one clip, shared by every metric that asks (:func:`similarity_track`)."""
+    """The fits of one clip, shared by every metric that asks (:func:`similarity_track`, :func:`whole_frame_track`)."""
 
-    def __init__(self) -> None:
+    def __init__(self, fit: Callable[[np.ndarray, np.ndarray], SimilarityFit | None]) -> None:
         self.fits: list[SimilarityFit | None] = []
+        self._fit = fit
 
     def add(self, pair: FramePair) -> None:
         """Fit a pair, once."""
         if pair.index == len(self.fits):
-            self.fits.append(fit_similarity(pair.forward, pair.visible))
+            self.fits.append(self._fit(pair.forward, pair.visible))
 
 
 def similarity_track(clip: DecodedClip) -> SimilarityTrack:
-    return clip.shared("similarity track", SimilarityTrack)
+    """Fits of what moves."""
+    return clip.shared("similarity track", partial(SimilarityTrack, fit_similarity))
+
+
+def whole_frame_track(clip: DecodedClip) -> SimilarityTrack:
+    """Fits of the whole frame."""
+    return clip.shared("whole frame track", partial(SimilarityTrack, fit_whole_frame))
 
 
 _info = partial(MetricInfo, groups=("noweights", "motion"), low=0.0, packages=("opencv-python-headless",))

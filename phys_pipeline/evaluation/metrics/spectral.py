@@ -24,17 +24,9 @@ def at_rate_of_sample(clip: DecodedClip) -> Video:
 
 def motion_report(clip: DecodedClip, preset: Preset = "calibrated") -> MotionReport:
     """The report of a clip with a known frame rate, made once. Raises MediaError for under 3 frames or 8 pixels."""
-    from phys_pipeline.media import Video
     from phys_pipeline.scoring import score_video
 
-    def make() -> MotionReport:
-        fps = clip.fps
-        video = (
-            clip.video if fps in (None, clip.video.fps) else Video.from_frames(clip.frames, float(fps or 1), clip.video.source)
-        )
-        return score_video(video, preset=preset)
-
-    return clip.shared(f"motion report {preset}", make)
+    return clip.shared(f"motion report {preset}", lambda: score_video(at_rate_of_sample(clip), preset=preset))
 
 
 def _info(key: str, label: str, about: str, direction: Direction = "down", high: float | None = None) -> MetricInfo:
@@ -46,7 +38,7 @@ class Spectral:
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
         _info("spectral_loss", "Spectral loss", "Calibrated composite: 0 is a still clip, coherent motion has little."),
-        _info("spectral_translation", "Spectral translation", "Slice of the loss: distance from a rigid translation.", high=1.0),
+        _info("spectral_translation", "Spectral translation", "Slice of the loss: distance from a rigid translation."),
         _info("spectral_rotation", "Spectral rotation", "Slice of the loss: distance from a rotation.", high=1.0),
         _info("spectral_scaling", "Spectral scaling", "Slice of the loss: distance from a zoom.", high=1.0),
         _info("spectral_pace", "Spectral pace", "Term of the loss: uneven speed."),

@@ -57,7 +57,7 @@ def build_report(
         _check_values(column.key, scores.get(column.key, {}))
     different = mismatches(rows, [column.key for column in columns])
     if different and not allow_mismatch:
-        raise DataError("; ".join(different) + "; make the clips alike or allow the mismatch, and then read no temporal metric")
+        raise DataError("; ".join(different) + "; make the clips alike, or use --allow-mismatch and then read no temporal metric")
     described = {info.key: info for info in infos if any(info.key in found for found in scores.values())}
     seed = int(run["seed"])
     shares = {key: share_ends(info, [found.get(key, NO_SCORES) for found in scores.values()]) for key, info in described.items()}

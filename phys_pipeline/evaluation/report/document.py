@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, FLOW_RATIO, LOST, RATIOS
+from phys_pipeline.evaluation.guards import CHANGES, DYNAMIC_DROP, LIMITS, LOST, TYPICAL
 from phys_pipeline.evaluation.report.tables import (
     FEW,
     FEW_CLIPS,
@@ -16,6 +16,7 @@ from phys_pipeline.evaluation.report.tables import (
     Cells,
     Entry,
     Table,
+    accuracy_table,
     compared_pairs,
     difference,
     interval,
@@ -43,14 +44,15 @@ class Alert:
 Block = Heading | Alert | Table | str
 _NOTES = {
     STANDIN: "a stand-in computed without the metric's own weights; not comparable with published values",
-    GUARD: "moves less than its baseline, or nobody knows: see the guards before reading a temporal gain",
+    GUARD: "moves less or has less detail than its baseline, or nobody knows: see the guards before reading a temporal gain",
     FEW: f"fewer than {FEW_CLIPS} clips",
 }
+_OTHERS = {TYPICAL: "Flow of a typical clip"}
 HOW_TO_READ = (
     "Values are means over clips with a 95 % interval: Wilson's for shares, else a bootstrap that draws whole prompts 10,000 "
     "times (too narrow with under about 20 prompts).",
-    "Bold: the best value lies beyond the interval of the next best; a difference has p (Holm) under 0.05. Arrows say which way "
-    "is better; no arrow: neither.",
+    "Bold: the best value lies beyond the interval of the next best, and its column has no red line; a difference has p (Holm) "
+    "under 0.05. Arrows say which way is better; no arrow: neither.",
     "Trust the paired differences first: same prompts, same seeds. p is two-sided; Holm corrects it over a comparison's metrics. "
     "With k prompts it is never below 2/2^k.",
     "A still clip wins many temporal metrics. Read the guards and plausibility before a gain in any of them.",
@@ -61,7 +63,9 @@ def document(report: Mapping[str, Any], tables: Sequence[str] = ()) -> list[Bloc
     """The blocks of a report; ``tables`` are layouts of the paper, before the table of everything."""
     blocks: list[Block] = [_about(report), *alerts(report)]
     values = [*(paper_table(report, name) for name in tables), value_table(report)]
-    blocks += [Heading("Values"), *values, *_notes(values), Heading("How to read"), *HOW_TO_READ]
+    accuracy = accuracy_table(report)
+    blocks += [Heading("Values"), *values, *_notes(values), *([accuracy] if accuracy else [])]
+    blocks += [Heading("How to read"), *HOW_TO_READ]
     pairs = compared_pairs(report)
     if pairs:
         differences = [paired_table(report, first, second) for first, second in pairs]
@@ -114,19 +118,19 @@ def _notes(tables: Sequence[Table]) -> list[Block]:
 
 def _guards(report: Mapping[str, Any]) -> list[Block]:
     labels, metrics = _labels(report), report["metrics"]
-    header: Cells = ("column", "against", *(f"{_name(metrics, key)}, ratio" for key in RATIOS),
-                     *(f"{_name(metrics, key)}, points" for key in CHANGES), "clips", "lost", "verdict")  # fmt: skip
+    header: Cells = ("column", "against", "verdict", *(f"{_name(metrics, key)}, ratio" for key in LIMITS),
+                     *(f"{_name(metrics, key)}, points" for key in CHANGES), "clips", "lost")  # fmt: skip
     rows: list[Cells] = []
     for key, guard in report["guards"].items():
         checks = guard["checks"]
-        cells = [_check(checks[name], "{:.2f}", 2) for name in RATIOS] + [_check(checks[name], "{:+.1f}", 1) for name in CHANGES]
+        cells = [_check(checks[name], "{:.2f}", 2) for name in LIMITS] + [_check(checks[name], "{:+.1f}", 1) for name in CHANGES]
         verdict = Entry("red", bold=True) if guard["red"] else "moves as much"
-        rows.append(
-            (labels[key], labels[guard["baseline"]], *cells, str(checks["flow_score"]["n"]), str(guard["lost"]["n"]), verdict)
-        )
+        counts = str(checks["flow_score"]["n"]), str(guard["lost"]["n"])
+        rows.append((labels[key], labels[guard["baseline"]], verdict, *cells, *counts))
+    ratios = ", ".join(f"{_name(metrics, key)} {limit:g}" for key, limit in LIMITS.items())
     limits = (
-        f"Red: flow ratio under {FLOW_RATIO}, dynamic degree down by more than {DYNAMIC_DROP:g} points, over {100 * LOST:g} % of "
-        "the clips lost (without plausibility, since nothing moves in them any more), or flow unknown."
+        f"Red: a ratio under its limit ({ratios}), dynamic degree down by more than {DYNAMIC_DROP:g} points, over {100 * LOST:g} "
+        "% of the clips lost (without plausibility, since nothing moves in them any more), or flow unknown."
     )
     blocks: list[Block] = [Table("How much each column moves, paired", header, tuple(rows)), limits]
     bins = [_flow_bins(labels, second, report["guards"][second]) for _, second in compared_pairs(report)]
@@ -198,4 +202,4 @@ def _labels(report: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _name(metrics: Mapping[str, Any], key: str) -> str:
-    return metrics[key]["label"] if key in metrics else key
+    return metrics[key]["label"] if key in metrics else _OTHERS.get(key, key)

@@ -10,7 +10,7 @@ from typing import Any
 
 from phys_pipeline.evaluation.report.document import Alert, Block, Heading
 from phys_pipeline.evaluation.report.strips import strip
-from phys_pipeline.evaluation.report.tables import ARROWS, Entry, Table
+from phys_pipeline.evaluation.report.tables import ARROWS, GUARD, Entry, Table
 from phys_pipeline.evaluation.report.videos import Sources
 
 
@@ -79,7 +79,10 @@ def _cell(cell: Entry | str) -> str:
 def _glance(report: Mapping[str, Any], columns: list[str]) -> str:
     """A card with a drawing for every metric that some column has."""
     labels = {column["key"]: column["label"] for column in report["columns"]}
-    legend = "".join(f'<li class="c{index % 6}">{escape(labels[key])}</li>' for index, key in enumerate(columns))
+    red = {key for key, guard in report["guards"].items() if guard["red"]}
+    legend = "".join(
+        f'<li class="c{index % 6}">{escape(labels[key])}{GUARD if key in red else ""}</li>' for index, key in enumerate(columns)
+    )
     cards = []
     for key, info in report["metrics"].items():
         if any(report["values"][column][key]["n"] for column in columns):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,10 +68,10 @@ PAPER_ROWS = {  # key -> (label as in the paper, category)
 _ALL = tuple(PAPER_ROWS)
 _OURS = (("Baseline", "baseline", ""), ("Ours", "ours", ""))
 LAYOUTS = {
-    "T1a": Layout("Baseline and ours, Open-Sora", "open-sora", _OURS, _ALL),
-    "T1b": Layout("Baseline and ours, MVDiT", "mvdit", _OURS, _ALL),
+    "T1a": Layout("Baseline and ours", "open-sora", _OURS, _ALL),
+    "T1b": Layout("Baseline and ours", "mvdit", _OURS, _ALL),
     "T2": Layout(
-        "Losses, HunyuanVideo", "hunyuan",
+        "Losses", "hunyuan",
         (
             ("Hunyuan-Baseline", "baseline", ""), ("LoRA base loss", "base_loss", ""), ("LoRA flow loss", "flow_loss", ""),
             ("LoRA ours", "ours", ""),
@@ -78,7 +79,7 @@ LAYOUTS = {
         _ALL,
     ),
     "T3": Layout(
-        "Complex and simple motion, HunyuanVideo", "hunyuan",
+        "Complex and simple motion", "hunyuan",
         (
             ("Baseline-complex", "baseline", "complex"), ("Ours-complex", "ours", "complex"),
             ("Baseline-simple", "baseline", "simple"), ("Ours-simple", "ours", "simple"),
@@ -86,7 +87,7 @@ LAYOUTS = {
         ("sd_score", "clip_temporal", "warping_error", "flow_score", "blip_bleu"),
     ),
     "T4": Layout(
-        "Ablation, Open-Sora", "open-sora",
+        "Ablation", "open-sora",
         (
             ("Full", "ours", ""), ("w/o Translation", "without_translation", ""), ("w/o Rotation", "without_rotation", ""),
             ("w/o Scaling", "without_scaling", ""),
@@ -96,26 +97,39 @@ LAYOUTS = {
 }  # fmt: skip
 
 
-def paper_table(report: Mapping[str, Any], name: str) -> Table:
-    """One of :data:`LAYOUTS`: the paper's rows, and plausibility below them.
+def check_table(name: str, roles: Collection[str], strata: Collection[str]) -> Layout:
+    """The layout of a table of the paper, for columns of these ``roles`` and clips of these values of the label stratum.
 
     Raises:
-        ConfigError: an unknown name, or a role that no column has.
+        ConfigError: an unknown name, a role that no column has, or a stratum that no clip has.
     """
     if name not in LAYOUTS:
         raise ConfigError(f"unknown table {name!r}; use one of {', '.join(LAYOUTS)}")
-    layout = LAYOUTS[name]
-    columns: list[tuple[str, str, Stratum | None]] = []
-    for heading, role, stratum in layout.columns:
-        found = [column for column in report["columns"] if column["role"] == role]
-        of_base = [column for column in found if layout.base in column["base"].lower()]
-        if not found:
+    for _, role, stratum in LAYOUTS[name].columns:
+        if role not in roles:
             raise ConfigError(
                 f"table {name} needs a column with the role {role!r}; give one column that role, or leave the table out"
             )
-        columns.append((heading, (of_base or found)[0]["key"], ("stratum", stratum) if stratum else None))
+        if stratum and stratum not in strata:
+            raise ConfigError(f"table {name}: no clip has the label stratum={stratum}; label the prompts first (--split FILE)")
+    return LAYOUTS[name]
+
+
+def paper_table(report: Mapping[str, Any], name: str) -> Table:
+    """One of :data:`LAYOUTS`: the paper's rows, and plausibility below them. Raises ConfigError as :func:`check_table`."""
+    roles = {column["role"] for column in report["columns"]}
+    layout = check_table(name, roles, report["strata"].get("stratum", {}))
+    columns: list[tuple[str, str, Stratum | None]] = []
+    bases: dict[str, None] = {}
+    for heading, role, stratum in layout.columns:
+        found = [column for column in report["columns"] if column["role"] == role]
+        of_base = [column for column in found if layout.base in column["base"].lower()]
+        column = (of_base or found)[0]
+        bases[column["base"]] = None
+        columns.append((heading, column["key"], ("stratum", stratum) if stratum else None))
     labels = {key: label for key, (label, _) in PAPER_ROWS.items()}
-    return _value_table(report, f"{name}. {layout.title}", columns, layout.metrics, labels)
+    title = ", ".join([f"{name}. {layout.title}", *filter(None, bases)])  # the columns' own bases, not those of the paper
+    return _value_table(report, title, columns, layout.metrics, labels)
 
 
 def value_table(
@@ -160,6 +174,32 @@ def paired_table(report: Mapping[str, Any], first: str, second: str) -> Table:
     marks = GUARD if report["guards"].get(second, {}).get("red") else ""
     header = ("metric", "difference", "p", "p (Holm)", "clips", *(["plausibility on these clips"] if beside else []))
     return Table(f"{labels[second]}{marks} minus {labels[first]}, paired by prompt and seed", header, tuple(rows))
+
+
+def accuracy_table(report: Mapping[str, Any]) -> Table | None:
+    """Motion accuracy as a confusion matrix for each column, beside what a constant answer would score; None without labels."""
+    amplitude = {(clip["id"], clip["seed"]): clip["labels"].get("amplitude") for clip in report["clips"]}
+    rows: list[Cells] = []
+    for column in report["columns"]:
+        found = report["per_video"][column["key"]].get("motion_accuracy", [])
+        right = Counter((amplitude[row["id"], row["seed"]], row["value"] > 0) for row in found if row["used"])
+        large, slow = (right[label, True] + right[label, False] for label in ("large", "slow"))
+        if column["role"] != "control" and large + slow:
+            counts = right["large", True], right["large", False], right["slow", True], right["slow", False]
+            constant = (f"{100 * label / (large + slow):.2f}" for label in (large, slow))
+            rows.append((column["label"], *map(str, counts), *constant))
+    header = (
+        "column",
+        "large, right",
+        "large, found slow",
+        "slow, right",
+        "slow, found large",
+        "always large, %",
+        "always slow, %",
+    )
+    return (
+        Table("Motion accuracy: answers by label, and what one answer for all would score", header, tuple(rows)) if rows else None
+    )
 
 
 def difference(entry: Mapping[str, Any], decimals: int, note: str = "", bold: bool = False) -> Entry:
@@ -207,7 +247,7 @@ def _value_table(
         counts = [cell["n"] for cell in cells if cell and cell["n"]]
         few = FEW if counts and min(counts) < FEW_CLIPS else ""
         spread = MISSING if not counts else str(counts[0]) if len(set(counts)) == 1 else f"{min(counts)}-{max(counts)}"
-        best = _best(cells, info) if info else set()
+        best = {index for index in (_best(cells, info) if info else ()) if columns[index][1] not in red}
         entries = [_entry(cell, info, index in best) for index, cell in enumerate(cells)]
         name = f"{label} {ARROWS[info['direction']]}".strip() if info else label
         rows.append((Entry(name, marks=few), *entries, spread))

@@ -60,3 +60,8 @@ def test_one_report_per_preset_and_clip(monkeypatch):
         Spectral(Settings()).compute(clip)
         SpectralPaper(Settings()).compute(clip)
     assert [call["preset"] for call in calls] == ["calibrated", "paper"]
+
+
+def test_the_translation_slice_may_pass_one():
+    limits = {info.key: info.high for info in Spectral.infos}  # 1.05 was measured on a real clip played there and back
+    assert limits["spectral_translation"] is None and limits["spectral_rotation"] == limits["spectral_scaling"] == 1.0

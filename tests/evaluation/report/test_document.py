@@ -43,8 +43,8 @@ def test_guards_show_every_check_and_its_verdict():
     report = hostile_report()
     rows = {row[0]: row for row in named(document(report), "How much each column moves").rows}
     check = report["guards"]["ours"]["checks"]["flow_score"]
-    assert float(rows[LABEL][2].text) == pytest.approx(check["value"], abs=0.0051)
-    assert rows[LABEL][-1] == rows["frozen"][-1] == Entry("red", bold=True)
+    assert float(rows[LABEL][3].text) == pytest.approx(check["value"], abs=0.0051)
+    assert rows[LABEL][2] == rows["frozen"][2] == Entry("red", bold=True)
 
 
 def test_flow_bins_and_controls_are_tables_of_their_own():
@@ -112,9 +112,9 @@ def test_every_number_of_every_table_is_what_the_rows_give():
         beside = [by_clip("ours", "plausibility")[c] - by_clip("baseline", "plausibility")[c] for c in clips]
         assert printed(row[5], float(np.mean(beside)))
     for row, column in zip(named(blocks, "How much").rows, ("ours", "control:frozen"), strict=True):
-        for cell, key in zip(row[2:4], ("flow_score", "temporal_energy"), strict=True):
+        for cell, key in zip((row[3], row[5]), ("flow_score", "temporal_energy"), strict=True):
             assert printed(cell, sum(by_clip(column, key).values()) / sum(by_clip("baseline", key).values()))
-        for cell, key in zip(row[4:6], ("dynamic_degree", "active_share"), strict=True):
+        for cell, key in zip(row[8:10], ("dynamic_degree", "active_share"), strict=True):
             assert printed(cell, 100 * mean_difference("baseline", column, key))
     for row in named(blocks, "Controls against").rows:
         assert printed(row[1], mean_difference("baseline", "control:frozen", keys[row[0]]))

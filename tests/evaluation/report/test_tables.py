@@ -17,6 +17,7 @@ from phys_pipeline.evaluation.report.tables import (
     PAPER_ROWS,
     STANDIN,
     Entry,
+    accuracy_table,
     difference,
     paired_table,
     paper_table,
@@ -27,10 +28,15 @@ from phys_pipeline.evaluation.report.tables import (
 ROLES = ("baseline", "base_loss", "flow_loss", "ours", "without_translation", "without_rotation", "without_scaling")
 
 
-def small_report(values: dict, direction: str = "up", **changes):
-    """One metric of several columns; ``values[column]`` are its clips."""
-    rows = [r for column, numbers in values.items() for r in column_rows(column, {"score": numbers}, **changes)]
-    return build_report(rows, (info("score", direction),), [Column(key) for key in values], RUN)
+def small_report(values: dict, direction: str = "up", flow: dict | None = None):
+    """One metric of several columns that move alike; ``values[column]`` are its clips, ``flow[column]`` their flow, else 1."""
+    rows = [
+        r
+        for column, numbers in values.items()
+        for r in column_rows(column, {"score": numbers, "flow_score": [(flow or {}).get(column, 1.0)] * len(numbers)})
+    ]
+    infos = info("score", direction), info("flow_score", "neutral")
+    return build_report(rows, infos, [Column(key) for key in values], RUN)
 
 
 def bold(report) -> list[bool]:
@@ -107,12 +113,34 @@ def test_a_layout_that_can_not_be_filled_says_what_is_missing():
         value_table(report, ["nobody"], ["nothing"])
 
 
+def test_a_table_is_titled_with_the_base_of_its_columns_not_of_the_paper():
+    columns = [Column("a", role="baseline", base="CogVideoX"), Column("b", role="ours", base="CogVideoX")]
+    found = build_report([r for key in "ab" for r in column_rows(key, plausible_values(3))], INFOS, columns, RUN)
+    assert paper_table(found, "T1a").title == "T1a. Baseline and ours, CogVideoX"
+
+
+def test_motion_accuracy_stands_beside_constant_answers():
+    labels = ["large", "large", "large", "slow"]
+    rows = column_rows("a", {"motion_accuracy": [100.0, 100.0, 0.0, 0.0]}, lambda index: {"amplitude": labels[index]})
+    infos = (info("motion_accuracy", low=0.0, high=100.0),)
+    table = accuracy_table(build_report(rows, infos, [Column("a", "A")], RUN))
+    assert table.rows == (("A", "2", "1", "0", "1", "75.00", "25.00"),)
+    assert accuracy_table(small_report({"a": [1.0], "b": [2.0]})) is None
+
+
 def test_bold_needs_the_runner_ups_interval():
     spread = [1.0, 2.0, 3.0, 4.0, 5.0] * 4
     assert bold(small_report({"a": spread, "b": [v + 3 for v in spread]})) == [False, True]
     assert bold(small_report({"a": spread, "b": [v + 3 for v in spread]}, "down")) == [True, False]
     assert bold(small_report({"a": spread, "b": [v + 0.2 for v in spread]})) == [False, False]
     assert bold(small_report({"a": spread, "b": [v + 3 for v in spread]}, "neutral")) == [False, False]
+
+
+def test_a_column_with_the_red_line_is_never_bold():
+    spread = [1.0, 2.0, 3.0, 4.0, 5.0] * 4
+    values = {"a": spread, "b": [v + 3 for v in spread]}
+    assert bold(small_report(values, flow={"b": 0.95})) == [False, True]
+    assert bold(small_report(values, flow={"b": 0.5})) == [False, False]
 
 
 def test_ties_are_bold_together_and_only_above_the_rest():

@@ -26,7 +26,7 @@ def test_five_files_and_nothing_else(rows, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == NAMES
     assert json.loads((folder / "report.json").read_text(encoding="utf-8")) == report
     assert len(trace(report, "ours", "flow_score")) == 6
-    assert "T1a. Baseline and ours, Open-Sora" in (folder / "report.md").read_text(encoding="utf-8")
+    assert "T1a. Baseline and ours, HunyuanVideo" in (folder / "report.md").read_text(encoding="utf-8")
     assert "data:video/mp4;base64" in (folder / "report.html").read_text(encoding="utf-8")
     again = write_report(rows, INFOS, COLUMNS, RUN, folder, embed_limit=0, videos={"ours/p000#0": clip})
     assert again == report and "../../clip.mp4" in (folder / "report.html").read_text(encoding="utf-8")
