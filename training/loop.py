@@ -33,6 +33,7 @@ from training.checkpoint import (
     clear_output,
     find_resume,
     finished_run,
+    is_fresh,
     load_checkpoint,
     refuse_unfinished,
     run_states,
@@ -88,7 +89,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
 
     accelerator = start_accelerator(config)
     resumed = find_resume(config)
-    fresh = resumed is None and accelerator.is_main_process
+    fresh = is_fresh(config, resumed) and accelerator.is_main_process
     if fresh:
         refuse_unfinished(config)
     if not accelerator.is_main_process:
@@ -113,7 +114,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
         log.info("already trained with these settings on these clips: %s", done)
         return done if accelerator.is_main_process else None
     if resumed is not None:
-        check_resume(resumed, config, dataset.digest())
+        check_resume(resumed, config, dataset.digest(), accelerator.num_processes)
     if fresh:
         clear_output(config)
     trainer = Trainer(config, accelerator, family, dataset, vae, spectral)
@@ -368,7 +369,8 @@ class Trainer:
         states = whole(run_states(self.optimizer, self.accelerator.scaler, self.average), keep=main)
         with gathered(self.bare_model, keep=main):
             if main:
-                log.info("wrote %s", save_checkpoint(self.config, step, self.dataset.digest(), self._write, states))
+                about = (step, self.dataset.digest(), self.accelerator.num_processes)
+                log.info("wrote %s", save_checkpoint(self.config, *about, self._write, states))
 
 
 def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:

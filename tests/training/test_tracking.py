@@ -32,8 +32,24 @@ def test_wandb_gets_the_same_numbers(tmp_path, monkeypatch):
     log.animation("clip", tmp_path / "x.gif", 1)
     log.close()
     log.close()
-    assert calls == [("init", "run", 4), ({"train/denoising": 0.5}, 1), ({"clip": "video"}, 1), "finish"]
+    name = f"run-{(tmp_path / 'run' / 'tracker_run.txt').read_text()}"
+    assert calls == [("init", name, 4), ({"train/denoising": 0.5}, 1), ({"clip": "video"}, 1), "finish"]
     assert not (tmp_path / "run" / "tensorboard").exists()
+
+
+@pytest.mark.parametrize("package", ["wandb", "trackio"])
+def test_a_resumed_run_goes_on_where_the_tracker_knows_it_and_a_new_one_does_not(tmp_path, monkeypatch, package):
+    """Weights & Biases finds a run to resume by its id alone, trackio by its name, and two folders may have one name."""
+    found = []
+
+    def init(project, name, resume, config, **more):
+        assert resume == "allow" and set(more) == ({"id"} if package == "wandb" else set())
+        found.append(more.get("id", name))
+
+    monkeypatch.setitem(sys.modules, package, SimpleNamespace(init=init, finish=lambda: None))
+    for folder, start in (("a", 0), ("a", 5), ("a", 0), ("b", 0)):
+        RunLog(tmp_path / folder / "run", start_step=start, max_steps=9, show_bar=False, trackers=[package]).close()
+    assert found[0] == found[1] and len(set(found)) == 3
 
 
 def test_tensorboard_shows_animations(tmp_path):
