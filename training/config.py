@@ -16,6 +16,7 @@ from phys_pipeline.errors import ConfigError
 from training.spelling import LORA, flat_lora
 
 OBJECTIVES = ("spectral", "anchored", "repaired", "coherence_weighted", "preference", "flow", "ltd", "none")
+MOTION_NAMES = ("spectral", "anchored", "repaired")  # the first of these in use is the log's `motion`
 MOTION_TERMS = ("translation", "rotation", "scaling", "pace", "coherence")
 _REORDERINGS = ("reverse", "shuffle", "stutter")  # corruptions that need no pixels
 _CORRUPTIONS = (*_REORDERINGS, "jitter", "walk", "teleport", "rubber", "flicker", "cut")
@@ -43,6 +44,9 @@ LISTS: dict[str, tuple[str, ...]] = {
     "preference_corruptions": _CORRUPTIONS,
 }
 TRACKERS = ("tensorboard", "wandb", "trackio")
+PRIVATE = (  # places on this machine: left out of what may be published with an adapter
+    "model", "data", "video_root", "data_scores", "validation_data", "output_dir", "cache_dir", "resume",
+)  # fmt: skip
 _POSITIVE = (
     "frames", "height", "width", "fps", "samples_per_clip", "window_stride", "max_clip_seconds", "vae_batch_size", "sigma_max",
     "shift", "rank", "alpha", "max_train_steps", "train_batch_size", "gradient_accumulation_steps", "learning_rate",

@@ -39,7 +39,7 @@ from training.checkpoint import (
     run_states,
     save_checkpoint,
 )
-from training.config import TrainConfig
+from training.config import PRIVATE, TrainConfig
 from training.encoding import DTYPES
 from training.filling import prepare_dataset
 from training.launch import start_accelerator
@@ -217,9 +217,10 @@ class Trainer:
             return
         log.info("objective: %s", ", ".join(f"{name} {config.weights[name]:g}" for name in config.active))
         if {"spectral", "anchored"} & set(config.active):
+            form = f"{config.motion_form} form, " if "spectral" in config.active else ""
             log.info(
-                "motion loss: %s, %s form, %s preset; %.0f %% of samples carry it (sigma_max=%g, %s, %s law, shift %g)",
-                config.motion_space, config.motion_form, config.motion_preset, 100 * share_below(config, self.shift),
+                "motion loss: %s, %s%s preset; %.0f %% of samples carry it (sigma_max=%g, %s, %s law, shift %g)",
+                config.motion_space, form, config.motion_preset, 100 * share_below(config, self.shift),
                 config.sigma_max, config.motion_sigma, config.sigma_law, self.shift,
             )  # fmt: skip
 
@@ -376,7 +377,6 @@ class Trainer:
 def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
     """Add clips, captions, settings and versions to the record that the adapter was saved with; it may be published: no paths."""
     record = json.loads(path.read_text(encoding="utf-8"))
-    private = ("model", "data", "video_root", "data_scores", "validation_data", "output_dir", "cache_dir", "resume")
     record |= {
         "seconds": round(seconds, 1),
         "processes": trainer.accelerator.num_processes,
@@ -384,7 +384,7 @@ def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
         "trainable_parameters": sum(p.numel() for p in trainer.parameters),
         "versions": {name: metadata.version(name) for name in ("torch", "diffusers", "transformers", "peft", "accelerate")},
         "clips": [{"name": c.name, "sha256": c.digest, "caption": c.caption} for c in trainer.dataset.clips],
-        "config": {key: value for key, value in trainer.config.to_dict().items() if key not in private},
+        "config": {key: value for key, value in trainer.config.to_dict().items() if key not in PRIVATE},
     }
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
