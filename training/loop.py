@@ -233,7 +233,7 @@ class Trainer:
                 config.output_dir, start_step=start, max_steps=steps, show_bar=show_bar, trackers=config.trackers,
                 config=config.to_dict(),
             )  # fmt: skip
-        alarm = FreezingAlarm()
+        alarm = FreezingAlarm(records.past if records else ())
         try:
             for step in range(start, steps):
                 record = self.step(step)

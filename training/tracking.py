@@ -99,6 +99,7 @@ class RunLog:
         root.mkdir(parents=True, exist_ok=True)
         self.file = root / "log.jsonl"
         kept = [line for line in _lines(self.file) if start_step and _step(line) <= start_step]
+        self.past: list[dict[str, Any]] = [json.loads(line) for line in kept]  # records of the run before it was resumed
         with atomic_file(self.file) as temporary:
             temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
         self.trackers: list[TensorBoard | WandB] = []
@@ -157,13 +158,16 @@ class FreezingAlarm:
     """Warns once when the motion energy of x0-hat, relative to the clips', falls under 0.8 of what it was at the start.
 
     Not under 0.8 of the clips': x0-hat is blurred by noise, and so moves less, from the first step on. It needs no held-out clip
-    and is the coarser of the two alarms: its steps have different noise levels (see `warn_if_freezing`).
+    and is the coarser of the two alarms: its steps have different noise levels (see `warn_if_freezing`). `past` are the records
+    of a resumed run: its start stays the first start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, past: Sequence[Mapping[str, Any]] = ()) -> None:
         self._first: list[float] = []
         self._last: deque[float] = deque(maxlen=_ALARM_SAMPLES)
         self._rung = False
+        for record in past:
+            self.update(record["step"], record.get("motion_energy_ratio"))
 
     def update(self, step: int, ratio: float | None) -> bool:
         """Take one step's energy ratio (None: no sample carried it); True on the step where the alarm goes off."""

@@ -6,7 +6,7 @@ from PIL import Image
 
 from phys_pipeline.errors import ConfigError
 from training.config import TrainConfig
-from training.tracking import RunLog, check_trackers
+from training.tracking import FreezingAlarm, RunLog, check_trackers
 
 
 def test_missing_or_unknown_trackers_are_named(monkeypatch):
@@ -64,3 +64,14 @@ def test_tensorboard_shows_animations(tmp_path):
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     assert events.Images("validation/a")[0].encoded_image_string == (tmp_path / "x.gif").read_bytes()
     assert events.Scalars("validation/denoising")[0].value == 0.25 and events.Tags()["scalars"] == ["validation/denoising"]
+
+
+def test_the_alarm_of_a_resumed_run_compares_with_its_first_start(tmp_path):
+    """Else a run that is resumed often would freeze bit by bit, unheard."""
+    log = RunLog(tmp_path, start_step=0, max_steps=200, show_bar=False, trackers=[])
+    for step in range(1, 71):
+        log.write(step, {"motion_energy_ratio": 1.0 if step <= 50 else None})
+    resumed = RunLog(tmp_path, start_step=60, max_steps=200, show_bar=False, trackers=[])
+    assert [record["step"] for record in resumed.past] == list(range(1, 61))
+    alarm = FreezingAlarm(resumed.past)
+    assert [step for step in range(61, 121) if alarm.update(step, 0.7)] == [110]
