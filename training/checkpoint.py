@@ -20,6 +20,7 @@ from phys_pipeline.families.sources import description
 from training.config import TrainConfig, load_config
 from training.optimizer import WeightAverage
 from training.sharding import placed_like
+from training.tracking import RUN_KEY_FILE
 from training.weights import load_trained, result_path
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,9 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"checkpoint-(\d+)")
 _FIXED = ("family", "rank", "alpha", "lora_targets")  # a checkpoint fits no other adapter
 _MEANING = (  # what the adapter is said to be trained with: another value would make its record untrue
-    "model", "seed", "frames", "height", "width", "fps", "motion_weight", "motion_space", "motion_form", "motion_preset",
+    "model", "seed", "frames", "height", "width", "fps", "frame_extraction", "samples_per_clip", "window_stride",
+    "max_clip_seconds", "repeated_frames", "vae_precision", "vae_tiling",
+    "motion_weight", "motion_space", "motion_form", "motion_preset",
     "motion_overrides", "objective", "anchored_weight", "repaired_weight", "motion_terms", "motion_sigma", "motion_crop_frames",
     "motion_crop_size", "repaired_sigma_max",
     "coherence_tau", "coherence_strength", "ltd_strength", "preference_weight", "preference_form", "preference_beta",
@@ -48,6 +51,7 @@ class Resumed:
     folder: Path
     config: dict[str, Any]
     data: str | None = None  # the dataset's digest
+    processes: int | None = None
 
 
 def step_of(folder: Path) -> int | None:
@@ -78,6 +82,11 @@ def finished_run(config: TrainConfig, data: str) -> Path | None:
     return files[2] if same and record.get("revision") == description(config.model).get("revision") else None
 
 
+def is_fresh(config: TrainConfig, resumed: Resumed | None) -> bool:
+    """Whether `output_dir` gets a new run: one that starts at step 0, or from a checkpoint of another folder."""
+    return resumed is None or resumed.folder.resolve().parent != Path(config.output_dir).resolve()
+
+
 def refuse_unfinished(config: TrainConfig) -> None:
     """A fresh run must not replace the checkpoints of an unfinished one."""
     checkpoints = list_checkpoints(config.output_dir)
@@ -94,9 +103,10 @@ def clear_output(config: TrainConfig) -> None:
     for folder in list_checkpoints(config.output_dir):
         shutil.rmtree(folder, ignore_errors=True)
     root = Path(config.output_dir)
-    for name in ("validation", "ema"):
+    for name in ("validation", "ema", "tensorboard"):
         shutil.rmtree(root / name, ignore_errors=True)
-    (root / "provenance.json").unlink(missing_ok=True)
+    for name in ("provenance.json", "log.jsonl", RUN_KEY_FILE):
+        (root / name).unlink(missing_ok=True)
 
 
 def run_states(optimizer: Any, scaler: Any = None, average: WeightAverage | None = None) -> dict[str, Any]:
@@ -112,10 +122,13 @@ def save_checkpoint(
     config: TrainConfig,
     step: int,
     data: str,
+    processes: int,
     save_weights: Callable[[Path], Any],
     states: dict[str, Any],
 ) -> Path:
     """Write `checkpoint-<step>` whole or not at all, then delete the oldest beyond `checkpoint_limit`.
+
+    Those of later steps go too: the run went on from further back, and they are not of it.
 
     `save_weights(folder)` writes what is trained, so that every checkpoint can be used like a finished run; `states` are those of
     `run_states`, made whole.
@@ -124,11 +137,13 @@ def save_checkpoint(
     with atomic_folder(final) as folder:
         save_weights(folder)
         torch.save(states, folder / "optimizer.pt")
-        state = {"step": step, "data": data, "config": config.to_dict()}
+        state = {"step": step, "data": data, "processes": processes, "config": config.to_dict()}
         (folder / "state.json").write_text(json.dumps(state, indent=1), encoding="utf-8")
-    if config.checkpoint_limit:
-        for old in list_checkpoints(config.output_dir)[: -config.checkpoint_limit]:
-            shutil.rmtree(old, ignore_errors=True)
+    found = list_checkpoints(config.output_dir)
+    own = found[: found.index(final) + 1]
+    kept = own[-config.checkpoint_limit :] if config.checkpoint_limit else own
+    for other in set(found) - set(kept):
+        shutil.rmtree(other, ignore_errors=True)
     return final
 
 
@@ -152,13 +167,13 @@ def find_resume(config: TrainConfig) -> Resumed | None:
         step, saved = int(state["step"]), dict(state["config"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ConfigError(f"resume={config.resume}: {folder} is no complete checkpoint; name a checkpoint-N folder") from None
-    return Resumed(step, folder, saved, state.get("data"))
+    return Resumed(step, folder, saved, state.get("data"), state.get("processes"))
 
 
-def check_resume(resumed: Resumed, config: TrainConfig, data: str) -> None:
+def check_resume(resumed: Resumed, config: TrainConfig, data: str, processes: int) -> None:
     """Refuse a checkpoint of another adapter, other clips or another loss, and one that is past the last step.
 
-    Raises ConfigError. Settings of the optimiser may change; that is logged.
+    Raises ConfigError. Settings of the optimiser and the number of processes may change; that is logged.
     """
     folder, now = resumed.folder, config.to_dict()
     saved = {**TrainConfig().to_dict(), **resumed.config}  # a setting that is newer than the checkpoint had its default
@@ -175,6 +190,8 @@ def check_resume(resumed: Resumed, config: TrainConfig, data: str) -> None:
             f"{folder} has {resumed.step} steps, max_train_steps={config.max_train_steps}: raise it, or choose another output_dir"
         )
     changed = [f"{key} {saved.get(key)} -> {now[key]}" for key in _EXACT if saved.get(key) != now[key]]
+    if resumed.processes not in (None, processes):
+        changed.append(f"processes {resumed.processes} -> {processes}")
     if changed:
         log.warning("resumed with changed settings, so not bit-equal to an uninterrupted run: %s", ", ".join(changed))
 

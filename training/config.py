@@ -16,6 +16,7 @@ from phys_pipeline.errors import ConfigError
 from training.spelling import LORA, flat_lora
 
 OBJECTIVES = ("spectral", "anchored", "repaired", "coherence_weighted", "preference", "flow", "ltd", "none")
+MOTION_NAMES = ("spectral", "anchored", "repaired")  # the first of these in use is the log's `motion`
 MOTION_TERMS = ("translation", "rotation", "scaling", "pace", "coherence")
 _REORDERINGS = ("reverse", "shuffle", "stutter")  # corruptions that need no pixels
 _CORRUPTIONS = (*_REORDERINGS, "jitter", "walk", "teleport", "rubber", "flicker", "cut")
@@ -43,6 +44,9 @@ LISTS: dict[str, tuple[str, ...]] = {
     "preference_corruptions": _CORRUPTIONS,
 }
 TRACKERS = ("tensorboard", "wandb", "trackio")
+PRIVATE = (  # places on this machine: left out of what may be published with an adapter
+    "model", "data", "video_root", "data_scores", "validation_data", "output_dir", "cache_dir", "resume",
+)  # fmt: skip
 _POSITIVE = (
     "frames", "height", "width", "fps", "samples_per_clip", "window_stride", "max_clip_seconds", "vae_batch_size", "sigma_max",
     "shift", "rank", "alpha", "max_train_steps", "train_batch_size", "gradient_accumulation_steps", "learning_rate",
@@ -163,7 +167,7 @@ class TrainConfig:
 
     # validation: base and trained model on the same noise, before the first and after the last step
     validate_every: int = 0  # and every so many steps; 0 not in between
-    validation_data: str | None = None  # folder of held-out clips with captions
+    validation_data: str | None = None  # folder or table of held-out clips with captions; data_filters leave it alone
     validation_split: float = 0.0  # or the share of the clips in `data` that is held out
     validation_quantiles: int = 5  # noise levels at which held-out clips are scored: middles of equal slices of the sigma law
     validation_prompts: list[str] = field(default_factory=list)  # videos are made from these, with and without the adapter
@@ -217,6 +221,8 @@ class TrainConfig:
             raise ConfigError(
                 "validate_every needs something to validate on: validation_split, validation_data or validation_prompts"
             )
+        if self.validation_prompts and not self.validation_seeds:
+            raise ConfigError("validation_seeds is empty: name at least one, or leave validation_prompts out")
         if self.ema_decay is not None and not 0.0 < self.ema_decay < 1.0:
             raise ConfigError(f"ema_decay={self.ema_decay} must lie in (0, 1)")
         for name in self.trackers:
@@ -265,6 +271,10 @@ class TrainConfig:
         active = set(self.active)
         in_pixels = self.motion_space == "pixel" and bool(active & {"spectral", "anchored", "repaired", "coherence_weighted"})
         return in_pixels or "flow" in active or ("preference" in active and self.preference_space == "pixel")
+
+    def for_validation(self) -> TrainConfig:
+        """The settings that read `validation_data`: `data_filters` and `data_scores` are about `data`."""
+        return TrainConfig(**{**self.to_dict(), "data": self.validation_data, "data_filters": {}, "data_scores": None})
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, in the order of the fields."""

@@ -23,7 +23,7 @@ import json
 import math
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ from phys_pipeline.errors import ConfigError, DataError, ModelError, first_line
 from phys_pipeline.families import VideoFamily, get_family
 from phys_pipeline.families.sources import TINY, tiny_folder
 from training.buckets import config_buckets, steps_of_epochs
-from training.checkpoint import check_resume, find_resume, finished_run, refuse_unfinished
+from training.checkpoint import check_resume, find_resume, finished_run, is_fresh, refuse_unfinished
 from training.config import TrainConfig
 from training.data import SkipClip, plan_windows
 from training.launch import check_devices
@@ -45,7 +45,7 @@ from training.schedule import model_shift, noise_levels
 from training.sharding import transformer_blocks
 from training.sources import Clip, Skipped, find_clips, reason_table
 from training.tracking import check_trackers
-from training.validate import held_out_digests
+from training.validate import check_apart, held_out_digests
 from training.weights import attach
 
 _BINS = 10
@@ -92,7 +92,9 @@ def dry_run(config: TrainConfig) -> str:
     samples = len(bucket_of)
     held_out = sum(map(len, windows)) - samples
     if config.validation_data:
-        held_out = sum(map(len, count_samples(replace(config, data=config.validation_data))[2]))
+        others, _, windows = count_samples(config.for_validation())
+        check_apart(clips, others)
+        held_out = sum(map(len, windows))
     captions = {clip.caption for clip in clips}
     config = steps_of_epochs(config, bucket_of, processes)
     batch = config.train_batch_size * config.gradient_accumulation_steps * processes
@@ -103,7 +105,7 @@ def dry_run(config: TrainConfig) -> str:
         f"steps: {config.max_train_steps} of {batch} samples ({config.train_batch_size} per process x "
         f"{config.gradient_accumulation_steps} accumulated x {processes} processes): "
         f"{config.max_train_steps * batch / samples:.2f} epochs of {samples / batch:.1f} steps",
-        f"resume: {_resume(config)}",
+        f"resume: {_resume(config, processes)}",
     ]
     patch = math.prod((transformer.config.patch_size_t, *(transformer.config.patch_size,) * 2))
     text = int(family.generation_defaults(config.model)["max_sequence_length"])
@@ -176,7 +178,7 @@ def count_samples(config: TrainConfig) -> tuple[list[Clip], list[Skipped], list[
         except SkipClip as reason:
             skipped.append(Skipped(clip.name, str(reason)))
     if not usable:
-        raise DataError(f"no usable clip in {config.data}: {reason_table(skipped) or 'the folder holds no clip'}")
+        raise DataError(f"no usable clip in {config.data}: {reason_table(skipped) or 'it holds no clip'}")
     return usable, skipped, windows
 
 
@@ -230,14 +232,15 @@ def _gb(count: int) -> str:
     return f"{count / 1e9:.3g} GB"
 
 
-def _resume(config: TrainConfig) -> str:
+def _resume(config: TrainConfig, processes: int) -> str:
     resumed = find_resume(config)
-    if resumed is None:
+    if is_fresh(config, resumed):
         refuse_unfinished(config)
+    if resumed is None:
         return "no, from step 0"
     if resumed.data is not None and finished_run(config, resumed.data) is not None:
         return f"already trained: {config.output_dir}"
-    check_resume(resumed, config, resumed.data or "")
+    check_resume(resumed, config, resumed.data or "", processes)
     return f"from {resumed.folder}, {resumed.step} of {config.max_train_steps} steps done (same clips: not compared)"
 
 
@@ -248,7 +251,7 @@ def _disk(config: TrainConfig, trained: int, cache: int) -> str:
     for folder, need in ((config.output_dir, run), (config.cache_dir, cache)):
         place = Path(folder).absolute()
         place = next(p for p in (place, *place.parents) if p.exists())
-        if not os.access(place, os.W_OK):
+        if not (place.is_dir() and os.access(place, os.W_OK)):
             raise ConfigError(f"{place} can't be written to: choose another output_dir or cache_dir")
         free = shutil.disk_usage(place).free
         if free < need:

@@ -188,10 +188,10 @@ def cache_report(encoder: Encoder, spread: Spread, write: bool = True) -> str | 
     Raises DataError where no clip of a source can be used, after the list is written.
     """
     config = encoder.config
-    sources = [config.data, *([config.validation_data] if config.validation_data else [])]
-    filled = []
-    for source in sources:
-        encoder.config = replace(config, data=source)
+    settings = [config, *([config.for_validation()] if config.validation_data else [])]
+    sources, filled = [own.data for own in settings], []
+    for own in settings:
+        encoder.config = own
         filled.append(fill_cache(encoder, spread))
     encoder.config = config
     if not write:

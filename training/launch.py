@@ -49,6 +49,13 @@ def start_accelerator(config: TrainConfig) -> Any:
                 "without it, and set parallel=fsdp2"
             )
     state = PartialState(cpu=parse_flag_from_env("ACCELERATE_USE_CPU"), timeout=patience)
+    # what is left of --num_processes 2 when accelerate's launcher of a single process was chosen
+    alone = "ACCELERATE_MIXED_PRECISION" in os.environ and "MASTER_ADDR" in os.environ and "WORLD_SIZE" not in os.environ
+    if alone and state.num_processes == 1:
+        raise ConfigError(
+            "accelerate launch was asked for several processes and started one: add --multi_gpu (on a CPU too, with "
+            "ACCELERATE_USE_CPU=true), or unset MASTER_ADDR where one process is meant"
+        )
     if state.num_processes != asked or config.num_processes not in (None, state.num_processes):
         wanted = config.num_processes or asked
         raise ConfigError(

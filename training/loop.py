@@ -33,12 +33,13 @@ from training.checkpoint import (
     clear_output,
     find_resume,
     finished_run,
+    is_fresh,
     load_checkpoint,
     refuse_unfinished,
     run_states,
     save_checkpoint,
 )
-from training.config import TrainConfig
+from training.config import PRIVATE, TrainConfig
 from training.encoding import DTYPES
 from training.filling import prepare_dataset
 from training.launch import start_accelerator
@@ -88,7 +89,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
 
     accelerator = start_accelerator(config)
     resumed = find_resume(config)
-    fresh = resumed is None and accelerator.is_main_process
+    fresh = is_fresh(config, resumed) and accelerator.is_main_process
     if fresh:
         refuse_unfinished(config)
     if not accelerator.is_main_process:
@@ -113,7 +114,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
         log.info("already trained with these settings on these clips: %s", done)
         return done if accelerator.is_main_process else None
     if resumed is not None:
-        check_resume(resumed, config, dataset.digest())
+        check_resume(resumed, config, dataset.digest(), accelerator.num_processes)
     if fresh:
         clear_output(config)
     trainer = Trainer(config, accelerator, family, dataset, vae, spectral)
@@ -216,9 +217,10 @@ class Trainer:
             return
         log.info("objective: %s", ", ".join(f"{name} {config.weights[name]:g}" for name in config.active))
         if {"spectral", "anchored"} & set(config.active):
+            form = f"{config.motion_form} form, " if "spectral" in config.active else ""
             log.info(
-                "motion loss: %s, %s form, %s preset; %.0f %% of samples carry it (sigma_max=%g, %s, %s law, shift %g)",
-                config.motion_space, config.motion_form, config.motion_preset, 100 * share_below(config, self.shift),
+                "motion loss: %s, %s%s preset; %.0f %% of samples carry it (sigma_max=%g, %s, %s law, shift %g)",
+                config.motion_space, form, config.motion_preset, 100 * share_below(config, self.shift),
                 config.sigma_max, config.motion_sigma, config.sigma_law, self.shift,
             )  # fmt: skip
 
@@ -231,7 +233,7 @@ class Trainer:
                 config.output_dir, start_step=start, max_steps=steps, show_bar=show_bar, trackers=config.trackers,
                 config=config.to_dict(),
             )  # fmt: skip
-        alarm = FreezingAlarm()
+        alarm = FreezingAlarm(records.past if records else ())
         try:
             for step in range(start, steps):
                 record = self.step(step)
@@ -368,13 +370,13 @@ class Trainer:
         states = whole(run_states(self.optimizer, self.accelerator.scaler, self.average), keep=main)
         with gathered(self.bare_model, keep=main):
             if main:
-                log.info("wrote %s", save_checkpoint(self.config, step, self.dataset.digest(), self._write, states))
+                about = (step, self.dataset.digest(), self.accelerator.num_processes)
+                log.info("wrote %s", save_checkpoint(self.config, *about, self._write, states))
 
 
 def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
     """Add clips, captions, settings and versions to the record that the adapter was saved with; it may be published: no paths."""
     record = json.loads(path.read_text(encoding="utf-8"))
-    private = ("model", "data", "video_root", "data_scores", "validation_data", "output_dir", "cache_dir", "resume")
     record |= {
         "seconds": round(seconds, 1),
         "processes": trainer.accelerator.num_processes,
@@ -382,7 +384,7 @@ def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
         "trainable_parameters": sum(p.numel() for p in trainer.parameters),
         "versions": {name: metadata.version(name) for name in ("torch", "diffusers", "transformers", "peft", "accelerate")},
         "clips": [{"name": c.name, "sha256": c.digest, "caption": c.caption} for c in trainer.dataset.clips],
-        "config": {key: value for key, value in trainer.config.to_dict().items() if key not in private},
+        "config": {key: value for key, value in trainer.config.to_dict().items() if key not in PRIVATE},
     }
     with atomic_file(path) as temporary:
         temporary.write_text(json.dumps(record, indent=2, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -21,7 +21,7 @@ from phys_pipeline.errors import ConfigError
 from phys_pipeline.noise_path import NoisePath, fraction_below
 from phys_pipeline.spectral import AnchoredMotionLoss, SpectralConfig, SpectralMotionLoss
 from phys_pipeline.spectral.config import SLICES
-from training.config import MOTION_TERMS, TrainConfig
+from training.config import MOTION_NAMES, MOTION_TERMS, TrainConfig
 from training.objectives.anchored import Anchored
 from training.objectives.coherence_weighted import CoherenceWeights
 from training.objectives.crop import Crop
@@ -33,7 +33,6 @@ from training.objectives.spectral import Spectral
 from training.objectives.term import MotionTerm, TermResult, motion_energy
 
 _STILL = 1e-6  # motion energy over mean square under which a clip is still and has no energy ratio
-MOTION_NAMES = ("spectral", "anchored", "repaired")  # the first of these in use is the log's `motion`
 Predict = Callable[[Tensor, Tensor], Tensor]  # x_t (B, C, T, H, W), sigma (B,) -> prediction (B, C, T, H, W)
 
 

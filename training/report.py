@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `trainin
 
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError
-from training.config import TrainConfig, load_config
+from training.config import MOTION_NAMES, PRIVATE, TrainConfig, load_config
 
 CURVES_FILE = "curves.png"
 _CURVES = (
@@ -101,18 +101,20 @@ def _summary(config: TrainConfig, about: dict[str, Any]) -> str:
 
 def _settings(config: TrainConfig) -> Table:
     """The settings that differ from their defaults; folders are left out, since a report may be shared."""
-    usual, private = TrainConfig().to_dict(), ("model", "data", "validation_data", "output_dir", "cache_dir", "resume")
-    changed = {k: v for k, v in config.to_dict().items() if v != usual[k] and k not in private}
+    usual = TrainConfig().to_dict()
+    changed = {k: v for k, v in config.to_dict().items() if v != usual[k] and k not in PRIVATE}
     return Table(("setting", "value", "default"), [(k, str(v), str(usual[k])) for k, v in changed.items()])
 
 
 def _held_out_text(config: TrainConfig, step: int) -> str:
+    name = next((name for name in MOTION_NAMES if name in config.active), None)
+    form = f", {config.motion_form} form," if name == "spectral" else ""
+    motion = f"The motion loss is the {name} one{form} in {config.motion_space} space, unweighted. " if name else ""
     return (
         f"Losses of the base model and of step {step} on the same clips, noise levels and noise. Windows of a clip are averaged "
         "first; the interval is a 95 % t interval of the mean difference over clips, from one training run (seed "
-        f"{config.seed}): it says nothing about other seeds. Negative differences of losses are improvements. The motion loss is "
-        f"the {config.motion_form} form in {config.motion_space} space, unweighted. Motion energy that falls far below the base "
-        "model's means that predictions freeze."
+        f"{config.seed}): it says nothing about other seeds. Negative differences of losses are improvements. {motion}Motion "
+        "energy that falls far below the base model's means that predictions freeze."
     )
 
 
@@ -170,7 +172,7 @@ def _videos(base: list[dict[str, Any]], trained: list[dict[str, Any]], step: int
         return ["The videos are too short to score.", *media]
     table = Table(("prompt", "seed", "motion loss, base", "trained", "dynamic degree, base", "trained"), rows)
     text = (
-        f"Each pair starts from the same noise. Mean difference of the motion loss over {len(rows)} pairs: "
+        f"Each pair starts from the same noise. Mean difference of the motion loss over {len(rows)} pair(s): "
         f"{_with_interval(differences)}. A lower loss with a lower dynamic degree may only mean less motion."
     )
     return [text, table, *media]
@@ -225,7 +227,7 @@ def _markdown(blocks: list[Block]) -> str:
 
 def _page(blocks: list[Block]) -> str:
     style = "body{font:15px sans-serif;max-width:60em;margin:2em auto}td,th{padding:2px 10px;text-align:left}"
-    style += "img,video{max-width:100%}"
+    style += "table{margin:1em 0}img,video{max-width:100%}"
     parts = [f"<!doctype html><meta charset='utf-8'><title>Training report</title><style>{style}</style><h1>Training report</h1>"]
     for block in blocks:
         if isinstance(block, Table):

@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import math
+import secrets
 import shutil
 import sys
 from collections import deque
@@ -18,6 +19,7 @@ from phys_pipeline.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+RUN_KEY_FILE = "tracker_run.txt"  # in the run's folder: what a tracker elsewhere knows the run by
 _ALARM_SAMPLES = 50  # steps; the ratio of one step depends much on its noise levels
 _ALARM_RATIO = 0.8
 
@@ -25,7 +27,7 @@ _ALARM_RATIO = 0.8
 class TensorBoard:
     """Event files in `tensorboard/` of the run's folder."""
 
-    def __init__(self, root: Path, start_step: int, config: dict[str, Any]) -> None:
+    def __init__(self, root: Path, start_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         if not start_step:
@@ -48,11 +50,16 @@ class TensorBoard:
 
 
 class WandB:
-    """Weights & Biases, or trackio, which has the same calls. A resumed run goes on under its name."""
+    """Weights & Biases, or trackio, which has the same calls. A resumed run goes on under the key in its folder."""
 
-    def __init__(self, package: Any, root: Path, config: dict[str, Any]) -> None:
-        self.package = package
-        package.init(project="phys-pipeline", name=root.name, config=config, resume="allow")
+    def __init__(self, package: str, root: Path, start_step: int, config: dict[str, Any]) -> None:
+        self.package: Any = importlib.import_module(package)
+        file = root / RUN_KEY_FILE
+        if not (start_step and file.is_file()):
+            file.write_text(secrets.token_hex(4), encoding="utf-8")
+        key = file.read_text(encoding="utf-8")
+        known = {"id": key} if package == "wandb" else {}  # trackio knows a run by its name
+        self.package.init(project="phys-pipeline", name=f"{root.name}-{key}", resume="allow", config=config, **known)
 
     def scalars(self, values: dict[str, float | int], step: int) -> None:
         self.package.log(dict(values), step=step)
@@ -64,16 +71,13 @@ class WandB:
         self.package.finish()
 
 
-_PACKAGES = {"tensorboard": "tensorboard", "wandb": "wandb", "trackio": "trackio"}
-
-
 def check_trackers(names: list[str]) -> None:
     """Raise ConfigError when a tracker's package is missing."""
     for name in names:
         try:
-            importlib.import_module(_PACKAGES[name])
+            importlib.import_module(name)
         except ImportError:
-            raise ConfigError(f"trackers: {name} is not installed: pip install {_PACKAGES[name]}, or leave it out") from None
+            raise ConfigError(f"trackers: {name} is not installed: pip install {name}, or leave it out") from None
 
 
 class RunLog:
@@ -95,14 +99,15 @@ class RunLog:
         root.mkdir(parents=True, exist_ok=True)
         self.file = root / "log.jsonl"
         kept = [line for line in _lines(self.file) if start_step and _step(line) <= start_step]
+        self.past: list[dict[str, Any]] = [json.loads(line) for line in kept]  # records of the run before it was resumed
         with atomic_file(self.file) as temporary:
             temporary.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
         self.trackers: list[TensorBoard | WandB] = []
         for name in trackers:
             if name == "tensorboard":
-                self.trackers.append(TensorBoard(root, start_step, config or {}))
+                self.trackers.append(TensorBoard(root, start_step))
             else:
-                self.trackers.append(WandB(importlib.import_module(name), root, config or {}))
+                self.trackers.append(WandB(name, root, start_step, config or {}))
         self.bar = tqdm(total=max_steps, initial=start_step, disable=not show_bar, file=sys.stderr, unit="step")
 
     def write(self, step: int, record: dict[str, float | int | None]) -> None:
@@ -153,13 +158,16 @@ class FreezingAlarm:
     """Warns once when the motion energy of x0-hat, relative to the clips', falls under 0.8 of what it was at the start.
 
     Not under 0.8 of the clips': x0-hat is blurred by noise, and so moves less, from the first step on. It needs no held-out clip
-    and is the coarser of the two alarms: its steps have different noise levels (see `warn_if_freezing`).
+    and is the coarser of the two alarms: its steps have different noise levels (see `warn_if_freezing`). `past` are the records
+    of a resumed run: its start stays the first start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, past: Sequence[Mapping[str, Any]] = ()) -> None:
         self._first: list[float] = []
         self._last: deque[float] = deque(maxlen=_ALARM_SAMPLES)
         self._rung = False
+        for record in past:
+            self.update(record["step"], record.get("motion_energy_ratio"))
 
     def update(self, step: int, ratio: float | None) -> bool:
         """Take one step's energy ratio (None: no sample carried it); True on the step where the alarm goes off."""

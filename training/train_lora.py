@@ -50,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for noisy in ("httpx", "tensorboard", "diffusers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries, each told twice; what failed is said at the end
     config = None
     try:
         config, instead = parse(arguments)

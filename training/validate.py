@@ -31,6 +31,7 @@ from phys_pipeline.scoring import score_video
 from training.cache import CachedDataset
 from training.config import TrainConfig
 from training.schedule import generator
+from training.sources import Clip
 from training.tracking import RunLog, warn_if_freezing
 
 if TYPE_CHECKING:
@@ -77,11 +78,8 @@ def hold_out(
     clip is also trained on.
     """
     if config.validation_data is not None:
-        held_out, _ = prepare(replace(config, data=config.validation_data))
-        shared = {c.digest for c in dataset.clips} & {c.digest for c in held_out.clips}
-        if shared:
-            name = next(c.name for c in held_out.clips if c.digest in shared)
-            raise ConfigError(f"{len(shared)} clip(s) of validation_data are also in data, such as {name}: remove them from one")
+        held_out, _ = prepare(config.for_validation())
+        check_apart(dataset.clips, held_out.clips)
         return dataset, held_out
     if not config.validation_split:
         return dataset, None
@@ -89,6 +87,15 @@ def hold_out(
     held_out = _subset(dataset, {c.name for c in dataset.clips if c.digest in out})
     log.info("held out: %s", ", ".join(c.name for c in held_out.clips))
     return _subset(dataset, {c.name for c in dataset.clips if c.digest not in out}), held_out
+
+
+def check_apart(clips: list[Clip], held_out: list[Clip]) -> None:
+    """Raise ConfigError where a clip is trained on and held out."""
+    own = {clip.digest for clip in clips}
+    shared = {clip.digest: clip.name for clip in held_out if clip.digest in own}
+    if shared:
+        name = next(iter(shared.values()))
+        raise ConfigError(f"{len(shared)} clip(s) of validation_data are also in data, such as {name}: remove them from one")
 
 
 def held_out_digests(config: TrainConfig, digests: set[str]) -> set[str]:

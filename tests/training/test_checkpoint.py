@@ -10,6 +10,7 @@ from phys_pipeline.errors import ConfigError
 from training.checkpoint import (
     check_resume,
     find_resume,
+    is_fresh,
     list_checkpoints,
     load_checkpoint,
     run_states,
@@ -41,7 +42,7 @@ def save(config, step, transformer, optimizer):
             file.rename(folder / file.name)
         new.rmdir()
 
-    return save_checkpoint(config, step, "digest", write, run_states(optimizer))
+    return save_checkpoint(config, step, "digest", 1, write, run_states(optimizer))
 
 
 @pytest.fixture
@@ -79,6 +80,30 @@ def test_only_the_newest_are_kept_in_numerical_order(config, tmp_path):
     assert len(list_checkpoints(config.output_dir)) == 3
 
 
+def test_going_on_from_an_earlier_step_leaves_no_later_one_of_the_abandoned_run(config):
+    """Else resume=true would take up the abandoned run after the new one is killed."""
+    transformer, parameters, optimizer = fresh()
+    train(parameters, optimizer, 1)
+    for step in (10, 20, 30):
+        config.checkpoint_limit = 3
+        save(config, step, transformer, optimizer)
+    save(config, 15, transformer, optimizer)
+    assert [step_of(p) for p in list_checkpoints(config.output_dir)] == [10, 15]
+
+
+def test_a_run_is_fresh_in_a_folder_that_is_not_its_checkpoints(config, tmp_path, monkeypatch):
+    transformer, parameters, optimizer = fresh()
+    train(parameters, optimizer, 1)
+    folder = save(config, 5, transformer, optimizer)
+    assert is_fresh(config, None)
+    monkeypatch.chdir(tmp_path)
+    for name in ("true", str(folder), "run/checkpoint-5"):
+        config.resume = name
+        assert not is_fresh(config, find_resume(config))
+    config.resume, config.output_dir = str(folder), str(tmp_path / "other")
+    assert is_fresh(config, find_resume(config))
+
+
 def test_names_that_are_no_checkpoints_are_ignored(config, tmp_path):
     root = tmp_path / "run"
     for name in ("checkpoint-5.safetensors", "checkpoint-6-old", "checkpoint-x", ".checkpoint-8.abc.partial", "my-checkpoint-9"):
@@ -102,7 +127,7 @@ def test_a_failure_while_writing_leaves_the_older_checkpoint(config):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        save_checkpoint(config, 2, "digest", interrupted, run_states(optimizer))
+        save_checkpoint(config, 2, "digest", 1, interrupted, run_states(optimizer))
     root = list_checkpoints(config.output_dir)[0].parent
     assert [p.name for p in root.iterdir()] == ["checkpoint-1"]
 
@@ -120,8 +145,8 @@ def test_which_checkpoint_is_resumed(config, tmp_path, caplog):
     assert find_resume(config).step == 1
     config.learning_rate, config.parallel, config.flow_smoothness = 5.0, "fsdp2", 0.2
     with caplog.at_level(logging.WARNING):
-        check_resume(find_resume(config), config, "digest")
-    for change in ("learning_rate 0.0001 -> 5.0", "parallel ddp -> fsdp2", "flow_smoothness 0.1 -> 0.2"):
+        check_resume(find_resume(config), config, "digest", 4)
+    for change in ("learning_rate 0.0001 -> 5.0", "parallel ddp -> fsdp2", "flow_smoothness 0.1 -> 0.2", "processes 1 -> 4"):
         assert change in caplog.text
     config.resume = str(tmp_path)
     with pytest.raises(ConfigError, match="no complete checkpoint"):
@@ -138,6 +163,8 @@ def test_which_checkpoint_is_resumed(config, tmp_path, caplog):
         ({"rank": 4}, "rank=2 and this run rank=4"),
         ({"motion_weight": 0.7}, "motion_weight=0.1 and this run motion_weight=0.7"),
         ({"buckets": [[16, 64, 64], [16, 48, 80]]}, "buckets=off and this run buckets="),
+        ({"frame_extraction": "head"}, "frame_extraction=middle and this run frame_extraction=head"),
+        ({"vae_tiling": False}, "vae_tiling=True and this run vae_tiling=False"),
         ({"base_quantization": "int8"}, "base_quantization=none and this run base_quantization=int8"),
         ({"max_train_steps": 1}, "has 2 steps, max_train_steps=1"),
         ({}, "other clips or captions"),
@@ -151,7 +178,7 @@ def test_a_checkpoint_that_would_make_the_adapters_record_untrue_is_refused(conf
     for key, value in change.items():
         setattr(config, key, value)
     with pytest.raises(ConfigError, match=words):
-        check_resume(find_resume(config), config, "digest" if change else "another digest")
+        check_resume(find_resume(config), config, "digest" if change else "another digest", 1)
 
 
 def test_a_setting_newer_than_the_checkpoint_had_its_default(config):
@@ -162,10 +189,10 @@ def test_a_setting_newer_than_the_checkpoint_had_its_default(config):
     del state["config"]["objective"]
     (folder / "state.json").write_text(json.dumps(state))
     config.resume = "true"
-    check_resume(find_resume(config), config, "digest")
+    check_resume(find_resume(config), config, "digest", 1)
     config.objective = ["anchored"]
     with pytest.raises(ConfigError, match="objective="):
-        check_resume(find_resume(config), config, "digest")
+        check_resume(find_resume(config), config, "digest", 1)
 
 
 def test_another_models_checkpoint_is_refused(config):

@@ -42,6 +42,13 @@ def test_counts_and_writes_nothing(base, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("key", ["output_dir", "cache_dir"])
+def test_a_folder_that_cannot_be_made_is_an_error(base, tmp_path, key):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(ConfigError, match="can't be written to: choose another output_dir or cache_dir"):
+        dry_run(settings(base, tmp_path, **{key: str(tmp_path / "file" / "run")}))
+
+
 def test_epochs_of_several_buckets_count_their_steps(base, tmp_path):
     (tmp_path / "clips").mkdir()
     for name, size in (("a", (16, 16)), ("b", (16, 32)), ("c", (16, 32)), ("d", (16, 32))):

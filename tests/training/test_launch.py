@@ -1,5 +1,9 @@
+import os
+
 import pytest
 import torch
+from accelerate.commands.launch import launch_command_parser
+from accelerate.utils.launch import prepare_simple_launcher_cmd_env
 
 from phys_pipeline.errors import ConfigError
 from training.config import TrainConfig
@@ -47,3 +51,30 @@ def test_accelerates_own_splitting_is_refused(name, monkeypatch):
     monkeypatch.setenv(f"ACCELERATE_USE_{name}", "true")
     with pytest.raises(ConfigError, match=f"use {name}, but the trainer splits the model itself: .*set parallel=fsdp2"):
         start_accelerator(TrainConfig())
+
+
+@pytest.mark.usefixtures("fresh_accelerate_state")
+def test_a_launcher_that_starts_one_process_for_two_is_refused(monkeypatch):
+    """`accelerate launch --num_processes 2` on a CPU, without --multi_gpu: one process would train on half the batch."""
+    environment = launcher_environment("--num_processes", "2")
+    assert "WORLD_SIZE" not in environment
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="asked for several processes and started one: add --multi_gpu"):
+        start_accelerator(TrainConfig())
+
+
+@pytest.mark.usefixtures("fresh_accelerate_state")
+def test_a_launcher_of_one_process_is_not_refused(monkeypatch):
+    for name, value in launcher_environment("--num_processes", "1").items():
+        monkeypatch.setenv(name, value)
+    assert start_accelerator(TrainConfig()).num_processes == 1
+
+
+def launcher_environment(*options):
+    """What accelerate's launcher of a single process would set for its child."""
+    usual = ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    arguments = launch_command_parser().parse_args([*usual, *options, "train.py"])
+    arguments.use_cpu = True
+    _, environment = prepare_simple_launcher_cmd_env(arguments)
+    return {name: value for name, value in environment.items() if os.environ.get(name) != value}

@@ -9,8 +9,9 @@ from training.config import TrainConfig
 from training.report import mean_interval, write_report
 
 
-def make_run(root, base=None, trained=None):
-    config = TrainConfig(output_dir=str(root), model=str(root / "secret"), learning_rate=0.25, validation_prompts=["a | b"])
+def make_run(root, base=None, trained=None, **changes):
+    places = {key: str(root / "secret") for key in ("model", "data", "video_root", "data_scores", "validation_data")}
+    config = TrainConfig(output_dir=str(root), learning_rate=0.25, validation_prompts=["a | b"], **places, **changes)
     config.save(root / "config.yaml")
     records = [{"step": s, "denoising": 1.0 / s, "motion": None, "gradient_norm": 0.5} for s in (1, 2, 3)]
     (root / "log.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
@@ -38,6 +39,20 @@ def test_windows_are_averaged_before_clips_and_differences_are_paired(tmp_path):
     assert f"| 0.500 | 6.00000 | 4.00000 | -2.00000 [{-2 - half:+.5f}, {-2 + half:+.5f}] | 2 |" in text
     assert "| learning_rate | 0.25 |" in text and "secret" not in text and "a \\| b" in text
     assert "![Curves over the steps](curves.png)" in text and (tmp_path / "curves.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        ("spectral", "is the spectral one, excess form, in pixel space"),
+        ("anchored", "is the anchored one in pixel space"),
+        ("ltd", ""),
+    ],
+)
+def test_the_motion_loss_is_called_what_it_is(tmp_path, objective, words):
+    row = [("a", 0, 0.5, 1.0)]
+    text = write_report(make_run(tmp_path, row, row, objective=[objective])).read_text()
+    assert words in text and ("The motion loss is" in text) is bool(words)
 
 
 def test_without_matplotlib_the_numbers_are_a_table(tmp_path, monkeypatch):

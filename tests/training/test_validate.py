@@ -1,5 +1,7 @@
 import json
 import logging
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,7 @@ from training_run import make_base, settings, weights
 from phys_pipeline.errors import ConfigError
 from training import loop
 from training.config import TrainConfig, load_config
+from training.dry_run import dry_run
 from training.loop import train
 from training.objective import Objective
 from training.objectives.term import MotionTerm, motion_energy
@@ -114,10 +117,28 @@ def test_motion_is_compared_on_the_same_clips_at_low_noise():
 def test_held_out_clips_must_not_be_trained_on_and_some_must_remain(base, tmp_path):
     with pytest.raises(ConfigError, match=r"3 clip\(s\) of validation_data are also in data, such as 0\.mp4"):
         train(settings(base, tmp_path / "run", validation_data=str(base / "clips")), progress=False)
+    with pytest.raises(ConfigError, match=r"3 clip\(s\) of validation_data are also in data"):
+        dry_run(settings(base, tmp_path / "run", validation_data=str(base / "clips")))
     with pytest.raises(ConfigError, match="leaves none of 3 clips"):
         train(settings(base, tmp_path / "run", validation_split=0.99), progress=False)
     with pytest.raises(ConfigError, match="something to validate on"):
         TrainConfig(validate_every=3)
+    with pytest.raises(ConfigError, match="validation_seeds is empty"):
+        TrainConfig(validation_prompts=["a ball rolls"], validation_seeds=[])
+
+
+def test_filters_of_the_training_clips_leave_held_out_clips_alone(base, tmp_path):
+    """A folder of held-out clips has no columns to filter by, and no rows in the scores."""
+    table = tmp_path / "clips.csv"
+    table.write_text(f"video,caption,score\n{base / 'clips' / '0.mp4'},a,1\n{base / 'clips' / '1.mp4'},b,5\n")
+    apart = tmp_path / "apart"
+    apart.mkdir()
+    for suffix in (".mp4", ".txt"):
+        shutil.copy(base / "clips" / f"2{suffix}", apart)
+    config = settings(base, tmp_path / "run", data=str(table), data_filters={"score": ">=3"}, validation_data=str(apart))
+    assert "1 usable, 1 skipped; 1 samples to train on, 1 held out" in dry_run(config)
+    train(replace(config, max_train_steps=1), progress=False)
+    assert {row["clip"] for row in results(tmp_path / "run", "base")["held_out"]} == {"2.mp4"}
 
 
 def test_noise_levels_are_middles_of_equal_slices_of_the_training_law():
