@@ -185,14 +185,17 @@ def _unit_scale(video: Tensor, standardise: bool) -> Tensor:
     up: the contrast counts as at least 1e-4 of the largest value. Raises ``ValueError`` for NaN or infinite values.
     """
     # video: (B, C, T, H, W)
-    low, high = video.amin(dim=(1, 2, 3, 4)), video.amax(dim=(1, 2, 3, 4))
-    if not bool(torch.isfinite(high - low).all()):
+    low, high = (bound(video, dim=(1, 2, 3, 4)).tolist() for bound in (torch.amin, torch.amax))
+    if not all(map(math.isfinite, (top - bottom for bottom, top in zip(low, high, strict=True)))):
         raise ValueError("the video has NaN or infinite values: score only finite pixels or latents")
-    if not standardise:
-        return torch.ones_like(low)
-    contrast = torch.maximum((high - low) / 2, 1e-4 * torch.maximum(high.abs(), low.abs()))
-    exponent = torch.floor(torch.log2(torch.where(contrast > 0, contrast, torch.ones_like(contrast))))
-    return torch.exp2(-exponent)
+    scales = [_unit(bottom, top) if standardise else 1.0 for bottom, top in zip(low, high, strict=True)]
+    return torch.tensor(scales, dtype=video.dtype, device=video.device)
+
+
+def _unit(low: float, high: float) -> float:
+    """The power of two that brings the contrast of values from ``low`` to ``high`` to [1, 2); 1 where all are zero."""
+    contrast = max((high - low) / 2, 1e-4 * max(abs(low), abs(high)))
+    return 2.0 ** (1 - math.frexp(contrast)[1]) if contrast > 0 else 1.0
 
 
 def block_losses(video: Tensor, config: SpectralConfig, *, report: bool = True) -> tuple[BlockResult, list[int]]:
@@ -224,37 +227,28 @@ def _losses(
 ) -> tuple[Tensor, ...]:
     """The fields of :class:`BlockResult` but its energies, for N blocks."""
     geometry = lattice.geometry
-    measure = lattice.whitening * lattice.counts
+    measure = lattice.measure
     still = energies.still if lattice.symmetric else torch.zeros_like(energies.still)
     floor = config.energy_floor * window_power(frames, still.device, still.dtype) * still
     displacement = None
     if config.wrap and frames > 1:
         whole = energies.cross.detach().sum(dim=1) * measure
         displacement = correlation_velocity(whole, geometry[:2], (lattice.omega_y, lattice.omega_x))
-    translation = translation_loss(
-        energies.plane,
-        (lattice.omega_t, lattice.omega_y, lattice.omega_x),
-        frames,
-        floor,
-        config,
-        displacement,
-        lattice.counts if lattice.symmetric else None,
-        report=report,
-    )
+    translation = translation_loss(energies.plane, lattice.design, frames, floor, config, displacement, report=report)
     rotation = rotation_loss(energies.turn, energies.rings, energies.turn_floor, config)
     scaling = scaling_loss(energies.growth, energies.rings, energies.growth_floor, geometry, config)
     losses = torch.stack([translation.loss, rotation.loss, scaling.loss], dim=1)
     if config.remove_mean or frames == 1:
-        losses = torch.where(is_still[:, None], torch.zeros_like(losses), losses)  # what does not move is not implausible
+        losses = losses.masked_fill(is_still[:, None], 0)  # what does not move is not implausible
     composite, weights = combine(losses, config)
     pace = coherence = torch.zeros_like(composite)
     frame_floor = config.energy_floor * still
     if config.pace_weight:
         inner = (energies.cross.real * measure).sum(dim=(2, 3))
-        pace = torch.where(is_still, pace, pace_loss(energies.frame, inner, frame_floor, config))
+        pace = pace_loss(energies.frame, inner, frame_floor, config).masked_fill(is_still, 0)
         composite = composite + config.pace_weight * pace
     if config.coherence_weight:
-        coherence = torch.where(is_still, coherence, coherence_loss(energies.cross, measure, frame_floor, config))
+        coherence = coherence_loss(energies.cross, measure, frame_floor, config).masked_fill(is_still, 0)
         composite = composite + config.coherence_weight * coherence
     values = (pace, coherence, weights, translation.velocity, rotation.rotation, scaling.zoom)
     proxies = (rotation.ring_concentration, scaling.flow_proxy, scaling.trend_proxy)
@@ -271,9 +265,10 @@ def combine(losses: Tensor, config: SpectralConfig) -> tuple[Tensor, Tensor]:
     # losses: (N, 3)
     if len(config.slices) < len(SLICES):
         return _combine_some(losses, config)
-    weights = torch.softmax(-losses / config.temperature, dim=1)
-    if config.weighting == "softmin":
-        composite = -config.temperature * (torch.logsumexp(-losses / config.temperature, dim=1) - math.log(losses.shape[1]))
+    logarithms = torch.log_softmax(losses * (-1 / config.temperature), dim=1)
+    weights = logarithms.exp()
+    if config.weighting == "softmin":  # the free energy is L_i + tau log (n w_i), whichever slice i
+        composite = losses[:, 0] + config.temperature * (logarithms[:, 0] + math.log(losses.shape[1]))
     else:
         composite = ((weights.detach() if config.weighting == "detached" else weights) * losses).sum(dim=1)
     return composite, weights

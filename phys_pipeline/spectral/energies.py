@@ -15,14 +15,15 @@ from .lattice import complex_dtype, constant, dft_matrix, hann, kept_bins
 from .polar import PolarGeometry, complex_harmonics, harmonic_orders, magnitude_harmonics, ring_energy, split_harmonics
 from .products import magnitude, neighbour_product, power
 from .transforms import fade_spectrum, mean_matrix, multiplicity, over_time, window_matrix
+from .translation import PlaneDesign, plane_design
 
 
 class Lattice(NamedTuple):
     """Kept frequencies of a block.
 
     ``times``: temporal bins; ``omega_t`` (Kt,), ``omega_y`` (Ky,), ``omega_x`` (Kx,) in radians per sample or frame;
-    ``whitening`` and ``counts``, how often a bin stands for one of the full lattice, (Ky, Kx). ``symmetric``: the half lattice
-    ``kx >= 0`` of a point-symmetric spectrum; otherwise the paper's octant.
+    ``whitening`` (Ky, Kx), and ``measure``, the same times how often a bin stands for one of the full lattice. ``symmetric``: the
+    half lattice ``kx >= 0`` of a point-symmetric spectrum; otherwise the paper's octant. ``design``: of the plane fit.
     """
 
     geometry: PolarGeometry
@@ -31,8 +32,9 @@ class Lattice(NamedTuple):
     omega_y: Tensor
     omega_x: Tensor
     whitening: Tensor
-    counts: Tensor
+    measure: Tensor
     symmetric: bool
+    design: PlaneDesign
 
 
 class BlockEnergies(NamedTuple):
@@ -88,7 +90,8 @@ def make_lattice(
     whitening = (omega_y[:, None] ** 2 + omega_x[None, :] ** 2) ** config.whiten
     counts = torch.ones_like(whitening) if one_sided else multiplicity(limit_y, limit_x, device, dtype)
     geometry = PolarGeometry(height, width, limit_y, limit_x)
-    return Lattice(geometry, times, omega_t, omega_y, omega_x, whitening, counts, not one_sided)
+    design = plane_design((omega_t, omega_y, omega_x), config, None if one_sided else counts)
+    return Lattice(geometry, times, omega_t, omega_y, omega_x, whitening, whitening * counts, not one_sided, design)
 
 
 def block_energies(
@@ -126,7 +129,6 @@ def block_energies(
     plane_spectrum = moving[octant]
     times = dft_matrix(length, lattice.times, False, device, real) * hann(length, device, real)  # (Kt, T)
     plane = (times @ plane_spectrum.flatten(-2)).unflatten(-1, plane_spectrum.shape[-2:])  # (B, P, C, W, Kt, Ky, Kx)
-    measure = lattice.whitening * lattice.counts
 
     polar, still_polar = moving[signed].flatten(-2), still[signed].flatten(-2)
     size = magnitude(polar)  # (B, P, C, W, T, K)
@@ -145,7 +147,7 @@ def block_energies(
     with torch.no_grad():
         still_harmonics = magnitude_harmonics(still_polar.abs(), geometry, config)
         turn_floor, growth_floor = (part.sum(dim=-2) for part in split_harmonics(power(still_harmonics, (2,)), config))
-        still_energy = (power(still[octant], (2,)) * measure).sum(dim=(-2, -1))
+        still_energy = (power(still[octant], (2,)) * lattice.measure).sum(dim=(-2, -1))
     if config.polar == "complex":
         orders = len(harmonic_orders(config))
         printed = power(_all_bins(length, False, device, real) @ complex_harmonics(polar, geometry, config), (2,))
@@ -156,7 +158,7 @@ def block_energies(
         growth=growth.flatten(0, 2),
         rings=rings,
         cross=neighbour_product(plane_spectrum).flatten(0, 2),
-        frame=(frame @ measure.flatten()).flatten(0, 2),
+        frame=(frame @ lattice.measure.flatten()).flatten(0, 2),
         still=still_energy.flatten(),
         turn_floor=turn_floor.flatten(0, 2),
         growth_floor=growth_floor.flatten(0, 2),

@@ -239,9 +239,10 @@ def clip_samples(blocks: Tensor, config: SpectralConfig | None = None, lattice: 
     if frames > 1:
         cross = (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).detach().sum(dim=(1, 2)) * whitening
         start[:, :2] = correlation_velocity(cross, (height, width), (omega_y, omega_x))
-        slope = best_slope(turn.detach().view(count, frames, -1), bin_values, orders, config.band_sigma)
+        slope = best_slope(turn.detach().view(count, frames, -1), harmonic_orders(config), config.band_sigma)
         start[:, 2] = slope * 2 * math.pi / frames
-        slope = best_slope(growth.detach().view(count, frames, -1), bin_values, steps, config.band_sigma)
+        radial = tuple(range(1, config.scaling_harmonics + 1))
+        slope = best_slope(growth.detach().view(count, frames, -1), radial, config.band_sigma)
         start[:, 3] = -slope * length / frames
 
     grid_y, grid_x = torch.meshgrid(omega_y, omega_x, indexing="ij")
