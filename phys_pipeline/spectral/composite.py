@@ -110,8 +110,9 @@ class SpectralMotionLoss(nn.Module):
             if reference is not None and reference.dim() > 1:
                 with torch.no_grad():
                     reference = self.losses(reference)
-            result, _ = block_losses(_checked(video), self.config, report=False)
-            loss = (result.composite * _shares(result.moving_energy)).sum(dim=1).mean(dim=1)
+            blocks = _score_blocks(_checked(video), self.config, report=False)
+            share = _shares(blocks.moving)
+            loss = (blocks.composite.view_as(share) * share).sum(dim=1).mean(dim=1)
         return loss if reference is None else torch.relu(loss - reference.detach() - self.config.margin)
 
     def _evaluate(self, video: Tensor) -> MotionLossOutput:
@@ -198,11 +199,29 @@ def _unit(low: float, high: float) -> float:
     return 2.0 ** (1 - math.frexp(contrast)[1]) if contrast > 0 else 1.0
 
 
-def block_losses(video: Tensor, config: SpectralConfig, *, report: bool = True) -> tuple[BlockResult, list[int]]:
-    """Losses of all blocks of a clip (B, C, T, H, W): (B, P, windows, ...) each, and the first frames of the windows.
+class _Blocks(NamedTuple):
+    """Composites (N,) of all blocks with gradient, their other results without (``losses`` (N, 3) with), energies (B, P, windows),
+    scale (B,), and the first frames of the windows."""
 
-    Without ``report`` the velocity is a rough one, and ring concentration and proxies are 0 where the loss doesn't use them.
-    """
+    composite: Tensor
+    losses: Tensor
+    others: tuple[Tensor, ...]
+    moving: Tensor
+    total: Tensor
+    scale: Tensor
+    starts: list[int]
+
+
+def block_losses(video: Tensor, config: SpectralConfig) -> tuple[BlockResult, list[int]]:
+    """Losses of all blocks of a clip (B, C, T, H, W): (B, P, windows, ...) each, and the first frames of the windows."""
+    blocks = _score_blocks(video, config)
+    values = (blocks.composite, blocks.losses, *(value.detach() for value in blocks.others))
+    energies = (blocks.moving, blocks.total, blocks.scale)
+    return BlockResult._make((*(value.unflatten(0, blocks.moving.shape) for value in values), *energies)), blocks.starts
+
+
+def _score_blocks(video: Tensor, config: SpectralConfig, *, report: bool = True) -> _Blocks:
+    """Without ``report`` the velocity is a rough one, and ring concentration and proxies are 0 where the loss doesn't use them."""
     # video: (B, C, T, H, W)
     _, _, frames, height, width = video.shape
     config = config_at(max(height, width), config)
@@ -218,14 +237,14 @@ def block_losses(video: Tensor, config: SpectralConfig, *, report: bool = True) 
     spectra = patch_spectra(video, patches, spatial_limits(*size, config), config.apodise)
     spectra = spectra * scale.view(-1, 1, 1, 1, 1, 1)
     energies = block_energies(spectra, tuple(starts), length, lattice, config, report=report)
-    result = _losses(energies, is_still.flatten(), length, lattice, config, report)
-    return BlockResult._make((*(values.unflatten(0, moving.shape) for values in result), moving, total, scale)), starts
+    composite, losses, others = _losses(energies, is_still.flatten(), length, lattice, config, report)
+    return _Blocks(composite, losses, others, moving, total, scale, starts)
 
 
 def _losses(
     energies: BlockEnergies, is_still: Tensor, frames: int, lattice: Lattice, config: SpectralConfig, report: bool
-) -> tuple[Tensor, ...]:
-    """The fields of :class:`BlockResult` but its energies, for N blocks."""
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Composite, losses and the other fields of :class:`BlockResult` but its energies, for N blocks."""
     geometry = lattice.geometry
     measure = lattice.measure
     still = energies.still if lattice.symmetric else torch.zeros_like(energies.still)
@@ -250,9 +269,9 @@ def _losses(
     if config.coherence_weight:
         coherence = coherence_loss(energies.cross, measure, frame_floor, config).masked_fill(is_still, 0)
         composite = composite + config.coherence_weight * coherence
-    values = (pace, coherence, weights, translation.velocity, rotation.rotation, scaling.zoom)
+    motion = (translation.velocity, rotation.rotation, scaling.zoom)
     proxies = (rotation.ring_concentration, scaling.flow_proxy, scaling.trend_proxy)
-    return composite, losses, *(value.detach() for value in values + proxies)
+    return composite, losses, (pace, coherence, weights, *motion, *proxies)
 
 
 def combine(losses: Tensor, config: SpectralConfig) -> tuple[Tensor, Tensor]:

@@ -143,10 +143,10 @@ def block_energies(
         energy = power(magnitude_harmonics(all_bins @ size.to(all_bins.dtype), geometry, config), (2,))
     else:
         energy = power(all_bins @ magnitude_harmonics(size, geometry, config), (2,))  # (B, P, W, T, J)
-    turn, growth = (part.sum(dim=-2) for part in split_harmonics(energy, config))
+    turn, growth = (part.sum(dim=-2) for part in split_harmonics(energy, geometry, config))
     with torch.no_grad():
         still_harmonics = magnitude_harmonics(still_polar.abs(), geometry, config)
-        turn_floor, growth_floor = (part.sum(dim=-2) for part in split_harmonics(power(still_harmonics, (2,)), config))
+        turn_floor, growth_floor = (part.sum(dim=-2) for part in split_harmonics(power(still_harmonics, (2,)), geometry, config))
         still_energy = (power(still[octant], (2,)) * lattice.measure).sum(dim=(-2, -1))
     if config.polar == "complex":
         orders = len(harmonic_orders(config))

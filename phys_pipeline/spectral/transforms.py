@@ -153,9 +153,12 @@ def pixel_energies(
         torch.sub(part, reference[:, :, None], out=change).mul_(scale[..., None])
         energy[:, first : first + together] = per_patch(torch.mul(change, change, out=square).sum(dim=1))
         for window, start in enumerate(starts):
-            inside = slice(max(first, start), min(first + part.shape[2], start + length))
-            if inside.start < inside.stop:
-                _add_frames(window_mean[:, window], change[:, :, inside.start - first : inside.stop - first], means[window, inside])
+            begin, end = max(first, start), min(first + part.shape[2], start + length)
+            if end - begin == 1:
+                window_mean[:, window].addcmul_(change[:, :, begin - first], means[window, begin])
+            elif end > begin:
+                weighted = means[window, begin:end] @ change[:, :, begin - first : end - first].flatten(3)
+                window_mean[:, window] += weighted.view_as(window_mean[:, window])
     second_moment = means @ energy  # (B, windows, P)
     moving = second_moment - per_patch(window_mean.square().sum(dim=2))
     moving = torch.where(moving > 1e-6 * second_moment, moving, torch.zeros_like(moving))
@@ -168,15 +171,6 @@ def pixel_energies(
     still = per_patch(mean.square()) - 2 * level * per_patch(mean) + level.square() * area
     total = moving + still.clamp_min(0).sum(dim=2)
     return moving.transpose(1, 2), total.transpose(1, 2)
-
-
-def _add_frames(total: Tensor, frames: Tensor, weights: Tensor) -> None:
-    """Add the weighted sum of frames (B, C, t, H, W), weights (t,), to ``total`` (B, C, H, W)."""
-    # total: (B, C, H, W); frames: (B, C, t, H, W)
-    if len(weights) == 1:
-        total.addcmul_(frames[:, :, 0], weights)
-    else:
-        total.add_(torch.einsum("bcthw,t->bchw", frames, weights))
 
 
 @constant
