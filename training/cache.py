@@ -191,7 +191,9 @@ class CachedDataset:
         """Latents x0 (C, T, H, W) float32 of one sample."""
         sample = self.samples[index]
         key = sample.latents, sample.window
-        return self._remembered(key, lambda: {"latents": self.latents.read_row(sample.latents, "latents", sample.window).float()})["latents"]
+        return self._remembered(
+            key, lambda: {"latents": self.latents.read_row(sample.latents, "latents", sample.window).float()}
+        )["latents"]
 
     def conditioning(self, index: int, *, drop: bool = False) -> dict[str, Tensor]:
         """Encoded caption (no batch axis) of one sample; `drop` gives the empty caption's."""

@@ -165,7 +165,7 @@ def split_harmonics(values: Tensor, geometry: PolarGeometry, config: SpectralCon
     _, (rings, angles) = _magnitude_map(geometry, config, values.device, values.real.dtype)
     orders, harmonics = len(harmonic_orders(config)), config.scaling_harmonics
     turn, growth = values.split([rings * orders, angles * harmonics], dim=-1)
-    return turn.unflatten(-1, (rings, orders)), growth.unflatten(-1, (angles, harmonics))
+    return turn.view(*turn.shape[:-1], rings, orders), growth.view(*growth.shape[:-1], angles, harmonics)
 
 
 def ring_energy(power: Tensor, geometry: PolarGeometry, config: SpectralConfig) -> Tensor:

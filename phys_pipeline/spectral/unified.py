@@ -229,7 +229,9 @@ def clip_samples(blocks: Tensor, config: SpectralConfig | None = None, lattice: 
             if kind == "mellin":
                 return _mellin_harmonics(values, geometry, config)
             half = values[..., geometry.limit_x :].abs().flatten(-2)
-            return split_harmonics(magnitude_harmonics(half, geometry, config), geometry, config)[kind == "scaling"].transpose(3, 4)
+            return split_harmonics(magnitude_harmonics(half, geometry, config), geometry, config)[kind == "scaling"].transpose(
+                3, 4
+            )
 
         return _lattice_weights(remove_time_mean(harmonics(spectrum), 2), harmonics(still_spectrum), gain, bins, config)
 
