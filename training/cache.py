@@ -167,7 +167,7 @@ class Sample:
 
 
 class CachedDataset:
-    """Encoded samples, read from disk one at a time; the first 256 MB that are asked for stay in memory. Don't write into them."""
+    """Encoded samples, read from disk one at a time. The first 256 MB of them stay in memory: don't write into them."""
 
     def __init__(self, root: Path, samples: list[Sample], empty_text: str, clips: list[Clip]) -> None:
         self.latents, self.text = caches(root)

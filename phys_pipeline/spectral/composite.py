@@ -200,8 +200,8 @@ def _unit(low: float, high: float) -> float:
 
 
 class _Blocks(NamedTuple):
-    """Composites (N,) of all blocks with gradient, their other results without (``losses`` (N, 3) with), energies (B, P, windows),
-    scale (B,), and the first frames of the windows."""
+    """``composite`` (N,), ``losses`` (N, 3) and the other fields of :class:`BlockResult` of N blocks; ``moving`` and ``total``
+    energies (B, P, windows), ``scale`` (B,), and the first frames of the windows."""
 
     composite: Tensor
     losses: Tensor
@@ -221,7 +221,7 @@ def block_losses(video: Tensor, config: SpectralConfig) -> tuple[BlockResult, li
 
 
 def _score_blocks(video: Tensor, config: SpectralConfig, *, report: bool = True) -> _Blocks:
-    """Without ``report`` the velocity is a rough one, and ring concentration and proxies are 0 where the loss doesn't use them."""
+    """Without ``report`` the velocity is rough, and ring concentration and proxies are 0 where the loss doesn't use them."""
     # video: (B, C, T, H, W)
     _, _, frames, height, width = video.shape
     config = config_at(max(height, width), config)

@@ -104,7 +104,7 @@ def _log_radius_map(geometry: PolarGeometry, config: SpectralConfig) -> Tensor:
 def _magnitude_map(
     geometry: PolarGeometry, config: SpectralConfig, device: torch.device, dtype: torch.dtype
 ) -> tuple[Tensor, tuple[int, int]]:
-    """Both maps for magnitudes as one real matrix (K, 2 J), and how many values per angular and per log-radius harmonic there are.
+    """Both maps for magnitudes as one real matrix (K, 2 J), and the number of values per angular and per log-radius harmonic.
 
     Real and imaginary parts are side by side, angular harmonics first. Of a magnitude the mirror image is the same. With complex
     polar values the log-radius map alone.

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .band import best_slope, signed_bins
+from .band import best_slope
 from .config import SpectralConfig
 from .lattice import (
     apodisation,
@@ -216,7 +216,6 @@ def clip_samples(blocks: Tensor, config: SpectralConfig | None = None, lattice: 
     plane = _lattice_weights(
         spectrum.flatten(3)[..., None], still_spectrum.flatten(3)[..., None], whitening.flatten(), times, config, gated=True
     )
-    bin_values = signed_bins(frames, device, real)
     bins = tuple(range(-(frames // 2), (frames + 1) // 2))
     orders = torch.tensor(harmonic_orders(config), device=device, dtype=real)
     length = log_radii(geometry, config)[1]
