@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 CODE_VERSION = 1  # raise when reading, resizing or encoding changes its result
 _CHUNKS, _CHUNK_BYTES = 16, 1 << 16
+_KEPT_BYTES = 1 << 28  # of encoded clips and captions that stay in memory once they are read
 
 
 class TensorCache:
@@ -165,12 +167,14 @@ class Sample:
 
 
 class CachedDataset:
-    """Encoded samples, read from disk one at a time."""
+    """Encoded samples, read from disk one at a time. The first 256 MB of them stay in memory: don't write into them."""
 
     def __init__(self, root: Path, samples: list[Sample], empty_text: str, clips: list[Clip]) -> None:
         self.latents, self.text = caches(root)
         self.samples, self.empty_text, self.clips = samples, empty_text, clips
         self.bucket_of = tuple(sample.bucket for sample in samples)
+        self._kept: dict[str | tuple[str, int], dict[str, Tensor]] = {}
+        self._room = _KEPT_BYTES
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -186,11 +190,25 @@ class CachedDataset:
     def clean(self, index: int) -> Tensor:
         """Latents x0 (C, T, H, W) float32 of one sample."""
         sample = self.samples[index]
-        return self.latents.read_row(sample.latents, "latents", sample.window).float()
+        key = sample.latents, sample.window
+        return self._remembered(
+            key, lambda: {"latents": self.latents.read_row(sample.latents, "latents", sample.window).float()}
+        )["latents"]
 
     def conditioning(self, index: int, *, drop: bool = False) -> dict[str, Tensor]:
         """Encoded caption (no batch axis) of one sample; `drop` gives the empty caption's."""
-        return self.text.read(self.empty_text if drop else self.samples[index].text)
+        key = self.empty_text if drop else self.samples[index].text
+        return self._remembered(key, lambda: self.text.read(key))
+
+    def _remembered(self, key: str | tuple[str, int], read: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """What `read` gives for `key`, from memory where it was read before and there was room."""
+        found = self._kept.get(key)
+        if found is None:
+            found = read()
+            size = sum(value.nbytes for value in found.values())
+            if size <= self._room:
+                self._kept[key], self._room = found, self._room - size
+        return found
 
 
 def collect(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from .config import SpectralConfig
+from .products import magnitude
 
 
 def coherence_loss(cross: Tensor, measure: Tensor, floor: Tensor, config: SpectralConfig) -> Tensor:
@@ -24,9 +25,9 @@ def coherence_loss(cross: Tensor, measure: Tensor, floor: Tensor, config: Spectr
     # cross: (N, T - 1, Ky, Kx)
     if cross.shape[1] < 2:
         return floor.new_zeros(cross.shape[0])
-    size = (cross.abs().sum(dim=1) * measure).sum(dim=(1, 2))
+    size = magnitude(cross).sum(dim=1).flatten(1) @ measure.flatten()
     total = size + floor * cross.shape[1]
     if config.gradient == "numerator":
         total = total.detach()
-    scattered = size - (cross.sum(dim=1).abs() * measure).sum(dim=(1, 2))
-    return scattered / torch.where(total > 0, total, torch.ones_like(total))
+    scattered = size - magnitude(cross.sum(dim=1)).flatten(1) @ measure.flatten()
+    return scattered / torch.where(total > 0, total, 1.0)

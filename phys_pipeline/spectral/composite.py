@@ -110,8 +110,9 @@ class SpectralMotionLoss(nn.Module):
             if reference is not None and reference.dim() > 1:
                 with torch.no_grad():
                     reference = self.losses(reference)
-            result, _ = block_losses(_checked(video), self.config, report=False)
-            loss = (result.composite * _shares(result.moving_energy)).sum(dim=1).mean(dim=1)
+            blocks = _score_blocks(_checked(video), self.config, report=False)
+            share = _shares(blocks.moving)
+            loss = (blocks.composite.view_as(share) * share).sum(dim=1).mean(dim=1)
         return loss if reference is None else torch.relu(loss - reference.detach() - self.config.margin)
 
     def _evaluate(self, video: Tensor) -> MotionLossOutput:
@@ -185,21 +186,42 @@ def _unit_scale(video: Tensor, standardise: bool) -> Tensor:
     up: the contrast counts as at least 1e-4 of the largest value. Raises ``ValueError`` for NaN or infinite values.
     """
     # video: (B, C, T, H, W)
-    low, high = video.amin(dim=(1, 2, 3, 4)), video.amax(dim=(1, 2, 3, 4))
-    if not bool(torch.isfinite(high - low).all()):
+    low, high = (bound(video, dim=(1, 2, 3, 4)).tolist() for bound in (torch.amin, torch.amax))
+    if not all(map(math.isfinite, (top - bottom for bottom, top in zip(low, high, strict=True)))):
         raise ValueError("the video has NaN or infinite values: score only finite pixels or latents")
-    if not standardise:
-        return torch.ones_like(low)
-    contrast = torch.maximum((high - low) / 2, 1e-4 * torch.maximum(high.abs(), low.abs()))
-    exponent = torch.floor(torch.log2(torch.where(contrast > 0, contrast, torch.ones_like(contrast))))
-    return torch.exp2(-exponent)
+    scales = [_unit(bottom, top) if standardise else 1.0 for bottom, top in zip(low, high, strict=True)]
+    return torch.tensor(scales, dtype=video.dtype, device=video.device)
 
 
-def block_losses(video: Tensor, config: SpectralConfig, *, report: bool = True) -> tuple[BlockResult, list[int]]:
-    """Losses of all blocks of a clip (B, C, T, H, W): (B, P, windows, ...) each, and the first frames of the windows.
+def _unit(low: float, high: float) -> float:
+    """The power of two that brings the contrast of values from ``low`` to ``high`` to [1, 2); 1 where all are zero."""
+    contrast = max((high - low) / 2, 1e-4 * max(abs(low), abs(high)))
+    return 2.0 ** (1 - math.frexp(contrast)[1]) if contrast > 0 else 1.0
 
-    Without ``report`` the velocity is a rough one, and ring concentration and proxies are 0 where the loss doesn't use them.
-    """
+
+class _Blocks(NamedTuple):
+    """``composite`` (N,), ``losses`` (N, 3) and the other fields of :class:`BlockResult` of N blocks; ``moving`` and ``total``
+    energies (B, P, windows), ``scale`` (B,), and the first frames of the windows."""
+
+    composite: Tensor
+    losses: Tensor
+    others: tuple[Tensor, ...]
+    moving: Tensor
+    total: Tensor
+    scale: Tensor
+    starts: list[int]
+
+
+def block_losses(video: Tensor, config: SpectralConfig) -> tuple[BlockResult, list[int]]:
+    """Losses of all blocks of a clip (B, C, T, H, W): (B, P, windows, ...) each, and the first frames of the windows."""
+    blocks = _score_blocks(video, config)
+    values = (blocks.composite, blocks.losses, *(value.detach() for value in blocks.others))
+    energies = (blocks.moving, blocks.total, blocks.scale)
+    return BlockResult._make((*(value.unflatten(0, blocks.moving.shape) for value in values), *energies)), blocks.starts
+
+
+def _score_blocks(video: Tensor, config: SpectralConfig, *, report: bool = True) -> _Blocks:
+    """Without ``report`` the velocity is rough, and ring concentration and proxies are 0 where the loss doesn't use them."""
     # video: (B, C, T, H, W)
     _, _, frames, height, width = video.shape
     config = config_at(max(height, width), config)
@@ -215,50 +237,41 @@ def block_losses(video: Tensor, config: SpectralConfig, *, report: bool = True) 
     spectra = patch_spectra(video, patches, spatial_limits(*size, config), config.apodise)
     spectra = spectra * scale.view(-1, 1, 1, 1, 1, 1)
     energies = block_energies(spectra, tuple(starts), length, lattice, config, report=report)
-    result = _losses(energies, is_still.flatten(), length, lattice, config, report)
-    return BlockResult._make((*(values.unflatten(0, moving.shape) for values in result), moving, total, scale)), starts
+    composite, losses, others = _losses(energies, is_still.flatten(), length, lattice, config, report)
+    return _Blocks(composite, losses, others, moving, total, scale, starts)
 
 
 def _losses(
     energies: BlockEnergies, is_still: Tensor, frames: int, lattice: Lattice, config: SpectralConfig, report: bool
-) -> tuple[Tensor, ...]:
-    """The fields of :class:`BlockResult` but its energies, for N blocks."""
+) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
+    """Composite, losses and the other fields of :class:`BlockResult` but its energies, for N blocks."""
     geometry = lattice.geometry
-    measure = lattice.whitening * lattice.counts
+    measure = lattice.measure
     still = energies.still if lattice.symmetric else torch.zeros_like(energies.still)
     floor = config.energy_floor * window_power(frames, still.device, still.dtype) * still
     displacement = None
     if config.wrap and frames > 1:
         whole = energies.cross.detach().sum(dim=1) * measure
         displacement = correlation_velocity(whole, geometry[:2], (lattice.omega_y, lattice.omega_x))
-    translation = translation_loss(
-        energies.plane,
-        (lattice.omega_t, lattice.omega_y, lattice.omega_x),
-        frames,
-        floor,
-        config,
-        displacement,
-        lattice.counts if lattice.symmetric else None,
-        report=report,
-    )
+    translation = translation_loss(energies.plane, lattice.design, frames, floor, config, displacement, report=report)
     rotation = rotation_loss(energies.turn, energies.rings, energies.turn_floor, config)
     scaling = scaling_loss(energies.growth, energies.rings, energies.growth_floor, geometry, config)
     losses = torch.stack([translation.loss, rotation.loss, scaling.loss], dim=1)
     if config.remove_mean or frames == 1:
-        losses = torch.where(is_still[:, None], torch.zeros_like(losses), losses)  # what does not move is not implausible
+        losses = losses.masked_fill(is_still[:, None], 0)  # what does not move is not implausible
     composite, weights = combine(losses, config)
     pace = coherence = torch.zeros_like(composite)
     frame_floor = config.energy_floor * still
     if config.pace_weight:
         inner = (energies.cross.real * measure).sum(dim=(2, 3))
-        pace = torch.where(is_still, pace, pace_loss(energies.frame, inner, frame_floor, config))
+        pace = pace_loss(energies.frame, inner, frame_floor, config).masked_fill(is_still, 0)
         composite = composite + config.pace_weight * pace
     if config.coherence_weight:
-        coherence = torch.where(is_still, coherence, coherence_loss(energies.cross, measure, frame_floor, config))
+        coherence = coherence_loss(energies.cross, measure, frame_floor, config).masked_fill(is_still, 0)
         composite = composite + config.coherence_weight * coherence
-    values = (pace, coherence, weights, translation.velocity, rotation.rotation, scaling.zoom)
+    motion = (translation.velocity, rotation.rotation, scaling.zoom)
     proxies = (rotation.ring_concentration, scaling.flow_proxy, scaling.trend_proxy)
-    return composite, losses, *(value.detach() for value in values + proxies)
+    return composite, losses, (pace, coherence, weights, *motion, *proxies)
 
 
 def combine(losses: Tensor, config: SpectralConfig) -> tuple[Tensor, Tensor]:
@@ -271,9 +284,10 @@ def combine(losses: Tensor, config: SpectralConfig) -> tuple[Tensor, Tensor]:
     # losses: (N, 3)
     if len(config.slices) < len(SLICES):
         return _combine_some(losses, config)
-    weights = torch.softmax(-losses / config.temperature, dim=1)
-    if config.weighting == "softmin":
-        composite = -config.temperature * (torch.logsumexp(-losses / config.temperature, dim=1) - math.log(losses.shape[1]))
+    logarithms = torch.log_softmax(losses * (-1 / config.temperature), dim=1)
+    weights = logarithms.exp()
+    if config.weighting == "softmin":  # the free energy is L_i + tau log (n w_i), whichever slice i
+        composite = losses[:, 0] + config.temperature * (logarithms[:, 0] + math.log(losses.shape[1]))
     else:
         composite = ((weights.detach() if config.weighting == "detached" else weights) * losses).sum(dim=1)
     return composite, weights

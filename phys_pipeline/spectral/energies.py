@@ -15,14 +15,15 @@ from .lattice import complex_dtype, constant, dft_matrix, hann, kept_bins
 from .polar import PolarGeometry, complex_harmonics, harmonic_orders, magnitude_harmonics, ring_energy, split_harmonics
 from .products import magnitude, neighbour_product, power
 from .transforms import fade_spectrum, mean_matrix, multiplicity, over_time, window_matrix
+from .translation import PlaneDesign, plane_design
 
 
 class Lattice(NamedTuple):
     """Kept frequencies of a block.
 
     ``times``: temporal bins; ``omega_t`` (Kt,), ``omega_y`` (Ky,), ``omega_x`` (Kx,) in radians per sample or frame;
-    ``whitening`` and ``counts``, how often a bin stands for one of the full lattice, (Ky, Kx). ``symmetric``: the half lattice
-    ``kx >= 0`` of a point-symmetric spectrum; otherwise the paper's octant.
+    ``whitening`` (Ky, Kx), and ``measure``, the same times how often a bin stands for one of the full lattice. ``symmetric``: the
+    half lattice ``kx >= 0`` of a point-symmetric spectrum; otherwise the paper's octant. ``design``: of the plane fit.
     """
 
     geometry: PolarGeometry
@@ -31,8 +32,9 @@ class Lattice(NamedTuple):
     omega_y: Tensor
     omega_x: Tensor
     whitening: Tensor
-    counts: Tensor
+    measure: Tensor
     symmetric: bool
+    design: PlaneDesign
 
 
 class BlockEnergies(NamedTuple):
@@ -88,7 +90,8 @@ def make_lattice(
     whitening = (omega_y[:, None] ** 2 + omega_x[None, :] ** 2) ** config.whiten
     counts = torch.ones_like(whitening) if one_sided else multiplicity(limit_y, limit_x, device, dtype)
     geometry = PolarGeometry(height, width, limit_y, limit_x)
-    return Lattice(geometry, times, omega_t, omega_y, omega_x, whitening, counts, not one_sided)
+    design = plane_design((omega_t, omega_y, omega_x), config, None if one_sided else counts)
+    return Lattice(geometry, times, omega_t, omega_y, omega_x, whitening, whitening * counts, not one_sided, design)
 
 
 def block_energies(
@@ -115,20 +118,21 @@ def block_energies(
     moving = over_time(window_matrix(starts, length, config.remove_mean, device, real), spectra)
     if not config.remove_mean:
         moving = moving - 0.5 * fade
-    moving = moving.unflatten(3, (len(starts), length))  # (B, P, C, W, T, Ky, Kx)
+    moving = moving.view(*moving.shape[:3], len(starts), length, *moving.shape[4:])  # (B, P, C, W, T, Ky, Kx)
     with torch.no_grad():
         still = over_time(mean_matrix(starts, length, device, real), spectra)  # (B, P, C, W, Ky, Kx)
         level = still[..., down, 0].real / fade[down, 0].real  # the mean brightness is no structure
         still = still - level[..., None, None] * fade
 
-    signed = (..., slice(down - geometry.limit_y, down + geometry.limit_y + 1), slice(0, geometry.limit_x + 1))
-    octant = signed if lattice.symmetric else (..., slice(down, None), slice(0, None))
-    plane_spectrum = moving[octant]
-    times = dft_matrix(length, lattice.times, False, device, real) * hann(length, device, real)  # (Kt, T)
-    plane = (times @ plane_spectrum.flatten(-2)).unflatten(-1, plane_spectrum.shape[-2:])  # (B, P, C, W, Kt, Ky, Kx)
-    measure = lattice.whitening * lattice.counts
-
-    polar, still_polar = moving[signed].flatten(-2), still[signed].flatten(-2)
+    if lattice.symmetric:  # both read all bins that are given
+        plane_spectrum, still_plane, signed, still_signed = moving, still, moving, still
+    else:
+        half = (..., slice(down - geometry.limit_y, down + geometry.limit_y + 1), slice(0, geometry.limit_x + 1))
+        plane_spectrum, still_plane = moving[..., down:, :], still[..., down:, :]
+        signed, still_signed = moving[half], still[half]
+    polar = signed.flatten(-2)  # (B, P, C, W, T, K)
+    times = _kept_times(length, lattice.times, device, real)  # (Kt, T)
+    plane = power(times @ plane_spectrum.flatten(-2), (2,))  # (B, P, W, Kt, Ky Kx)
     size = magnitude(polar)  # (B, P, C, W, T, K)
     square = size.square().sum(dim=2)  # (B, P, W, T, K)
     rings = None
@@ -141,26 +145,32 @@ def block_energies(
         energy = power(magnitude_harmonics(all_bins @ size.to(all_bins.dtype), geometry, config), (2,))
     else:
         energy = power(all_bins @ magnitude_harmonics(size, geometry, config), (2,))  # (B, P, W, T, J)
-    turn, growth = (part.sum(dim=-2) for part in split_harmonics(energy, config))
+    turn, growth = (part.sum(dim=-2) for part in split_harmonics(energy, geometry, config))
     with torch.no_grad():
-        still_harmonics = magnitude_harmonics(still_polar.abs(), geometry, config)
-        turn_floor, growth_floor = (part.sum(dim=-2) for part in split_harmonics(power(still_harmonics, (2,)), config))
-        still_energy = (power(still[octant], (2,)) * measure).sum(dim=(-2, -1))
+        still_harmonics = magnitude_harmonics(still_signed.flatten(-2).abs(), geometry, config)
+        turn_floor, growth_floor = (part.sum(dim=-2) for part in split_harmonics(power(still_harmonics, (2,)), geometry, config))
+        still_energy = power(still_plane, (2,)).flatten(-2) @ lattice.measure.flatten()
     if config.polar == "complex":
         orders = len(harmonic_orders(config))
         printed = power(_all_bins(length, False, device, real) @ complex_harmonics(polar, geometry, config), (2,))
         turn = printed.unflatten(-1, (-1, orders)).sum(dim=-2)
     return BlockEnergies(
-        plane=(power(plane, (2,)) * lattice.whitening).flatten(0, 2),
+        plane=plane.view(-1, len(times), *lattice.whitening.shape) * lattice.whitening,
         turn=turn.flatten(0, 2),
         growth=growth.flatten(0, 2),
         rings=rings,
         cross=neighbour_product(plane_spectrum).flatten(0, 2),
-        frame=(frame @ measure.flatten()).flatten(0, 2),
+        frame=(frame @ lattice.measure.flatten()).flatten(0, 2),
         still=still_energy.flatten(),
         turn_floor=turn_floor.flatten(0, 2),
         growth_floor=growth_floor.flatten(0, 2),
     )
+
+
+@constant
+def _kept_times(length: int, times: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """Hann-windowed temporal DFT to the kept bins: (Kt, T), complex."""
+    return dft_matrix(length, times, False, device, dtype) * hann(length, device, dtype)
 
 
 @constant

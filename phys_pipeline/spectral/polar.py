@@ -101,15 +101,34 @@ def _log_radius_map(geometry: PolarGeometry, config: SpectralConfig) -> Tensor:
 
 
 @constant
-def _magnitude_map(geometry: PolarGeometry, config: SpectralConfig, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Both maps for magnitudes as one real matrix (K, 2 J): real and imaginary parts side by side, angular harmonics first.
+def _magnitude_map(
+    geometry: PolarGeometry, config: SpectralConfig, device: torch.device, dtype: torch.dtype
+) -> tuple[Tensor, tuple[int, int]]:
+    """Both maps for magnitudes as one real matrix (K, 2 J), and the number of values per angular and per log-radius harmonic.
 
-    Of a magnitude the mirror image is the same. With complex polar values the log-radius map alone.
+    Real and imaginary parts are side by side, angular harmonics first. Of a magnitude the mirror image is the same. With complex
+    polar values the log-radius map alone.
     """
-    maps = [_log_radius_map(geometry, config)]
+    growth = _log_radius_map(geometry, config).unflatten(1, (-1, config.scaling_harmonics))
+    maps = [_same_energy(growth)]
     if config.polar == "magnitude":
-        maps.insert(0, _angular_map(geometry, config, False) + _angular_map(geometry, config, True))
-    return torch.view_as_real(torch.cat(maps, dim=1)).flatten(1).to(dtype).to(device)
+        turn = _angular_map(geometry, config, False) + _angular_map(geometry, config, True)
+        maps.insert(0, _same_energy(turn.unflatten(1, (-1, len(harmonic_orders(config))))))
+    matrix = torch.view_as_real(torch.cat([part.flatten(1) for part in maps], dim=1)).flatten(1)
+    return matrix.to(dtype).to(device), (maps[0].shape[1] if len(maps) == 2 else 0, maps[-1].shape[1])
+
+
+def _same_energy(maps: Tensor) -> Tensor:
+    """The smallest maps (K, r, h) with the same energy of each harmonic h, summed over r, for every input.
+
+    On a small lattice most rings or angles repeat the others: the right singular vectors of nonzero singular values will do.
+    """
+    # maps: (K, R, h)
+    if maps.shape[0] >= maps.shape[1]:
+        return maps
+    left, sizes, _ = torch.linalg.svd(maps.permute(2, 0, 1), full_matrices=False)  # (h, K, K), (h, K)
+    rank = int((sizes > 1e-14 * sizes.max()).sum(dim=1).max())
+    return (left * sizes[:, None])[..., :rank].permute(1, 2, 0)
 
 
 @constant
@@ -122,9 +141,9 @@ def _complex_maps(
 
 def magnitude_harmonics(values: Tensor, geometry: PolarGeometry, config: SpectralConfig) -> Tensor:
     """Polar harmonics (..., J), complex, of magnitudes (..., K) on the half lattice, or of their temporal transform, which is
-    complex; see :func:`split_harmonics`."""
+    complex; see :func:`split_harmonics`. Their energies are those of all rings and angles."""
     # values: (..., K)
-    matrix = _magnitude_map(geometry, config, values.device, values.real.dtype)
+    matrix, _ = _magnitude_map(geometry, config, values.device, values.real.dtype)
     if values.is_complex():
         return values @ torch.view_as_complex(matrix.unflatten(1, (-1, 2)))
     return torch.view_as_complex((values @ matrix).unflatten(-1, (-1, 2)))
@@ -137,13 +156,16 @@ def complex_harmonics(values: Tensor, geometry: PolarGeometry, config: SpectralC
     return values @ own + values.conj() @ mirror
 
 
-def split_harmonics(values: Tensor, config: SpectralConfig) -> tuple[Tensor, Tensor]:
-    """What :func:`magnitude_harmonics` puts side by side (..., J): angular (..., R, m) and log-radius harmonics (..., A, nu)."""
+def split_harmonics(values: Tensor, geometry: PolarGeometry, config: SpectralConfig) -> tuple[Tensor, Tensor]:
+    """What :func:`magnitude_harmonics` puts side by side (..., J): angular (..., R, m) and log-radius harmonics (..., A, nu).
+
+    R and A are the numbers of rings and angles, or fewer where fewer have the same energy.
+    """
     # values: (..., J)
-    orders, angles = len(harmonic_orders(config)), len(angle_grid(config))
-    turns = config.rings * orders if config.polar == "magnitude" else 0
-    turn, growth = values.split([turns, angles * config.scaling_harmonics], dim=-1)
-    return turn.unflatten(-1, (-1, orders)), growth.unflatten(-1, (angles, -1))
+    _, (rings, angles) = _magnitude_map(geometry, config, values.device, values.real.dtype)
+    orders, harmonics = len(harmonic_orders(config)), config.scaling_harmonics
+    turn, growth = values.split([rings * orders, angles * harmonics], dim=-1)
+    return turn.view(*turn.shape[:-1], rings, orders), growth.view(*growth.shape[:-1], angles, harmonics)
 
 
 def ring_energy(power: Tensor, geometry: PolarGeometry, config: SpectralConfig) -> Tensor:

@@ -13,14 +13,17 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 
+def _sum_of_squares(values: Tensor, dims: tuple[int, ...]) -> Tensor:
+    real, imaginary = values.real, values.imag
+    return real.square().addcmul_(imaginary, imaginary).sum(dim=dims)
+
+
 class _Power(Function):
     @staticmethod
     def forward(context: Any, values: Tensor, dims: tuple[int, ...]) -> Tensor:
         context.save_for_backward(values)
         context.dims = dims
-        square = values.real.square()
-        square.addcmul_(values.imag, values.imag)
-        return square.sum(dim=dims)
+        return _sum_of_squares(values, dims)
 
     @staticmethod
     @once_differentiable
@@ -33,6 +36,8 @@ class _Power(Function):
 
 def power(values: Tensor, dims: tuple[int, ...]) -> Tensor:
     """``sum |values|^2`` over ``dims`` of a complex tensor."""
+    if not (values.requires_grad and torch.is_grad_enabled()):
+        return _sum_of_squares(values, dims)
     return _Power.apply(values, dims)  # type: ignore[no-untyped-call]
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .band import band_capture, signed_bins
+from .band import band_capture, roll_off
 from .config import SpectralConfig
 from .lattice import window_power
 from .polar import harmonic_orders
@@ -37,14 +37,12 @@ def rotation_loss(energy: Tensor, ring_energy: Tensor | None, still: Tensor, con
         still: (N, m), energy of the still part in the same harmonics: the floor of the denominator.
     """
     # energy: (N, T, m); ring_energy: (N, T, R); still: (N, m)
-    frames = energy.shape[1]
-    orders = torch.tensor(harmonic_orders(config), device=energy.device, dtype=energy.dtype)  # (m,)
-    floor = energy.new_zeros(energy.shape[0])
+    frames, orders = energy.shape[1], harmonic_orders(config)
+    gain, floor = None, energy.new_zeros(energy.shape[0])
     if config.polar == "magnitude":
-        roll_off = orders**2 / (orders**2 + 1)
-        energy = energy * roll_off
-        floor = config.energy_floor * window_power(frames, energy.device, energy.dtype) * (still @ roll_off)
-    missed, slope = band_capture(energy, signed_bins(frames, energy.device, energy.dtype), orders, floor, config)
+        gain = roll_off(orders, energy.device, energy.dtype)
+        floor = (still @ gain) * (config.energy_floor * window_power(frames, energy.device, energy.dtype))
+    missed, slope = band_capture(energy, orders, floor, config, gain)
     concentration = floor.new_zeros(len(floor)) if ring_energy is None else ring_concentration(ring_energy)
     loss = (1 - config.ring_weight) * missed + config.ring_weight * (1 - concentration)
     return RotationResult(loss, slope * 2 * math.pi / frames, concentration)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .band import band_capture, signed_bins
+from .band import band_capture, roll_off
 from .config import SpectralConfig
 from .lattice import window_power
 from .polar import PolarGeometry, log_radii
@@ -39,11 +39,10 @@ def scaling_loss(
     frames = energy.shape[1]
     flow, trend = energy.new_zeros(2, len(energy)) if ring_energy is None else scaling_proxies(ring_energy)
     period = log_radii(geometry, config)[1]
-    harmonics = torch.arange(1, config.scaling_harmonics + 1, device=energy.device, dtype=energy.dtype)
-    roll_off = harmonics**2 / (harmonics**2 + 1)
-    floor = config.energy_floor * window_power(frames, energy.device, energy.dtype) * (still @ roll_off)
-    bins = signed_bins(frames, energy.device, energy.dtype)
-    missed, slope = band_capture(energy * roll_off, bins, harmonics, floor, config)
+    harmonics = tuple(range(1, config.scaling_harmonics + 1))
+    gain = roll_off(harmonics, energy.device, energy.dtype)
+    floor = (still @ gain) * (config.energy_floor * window_power(frames, energy.device, energy.dtype))
+    missed, slope = band_capture(energy, harmonics, floor, config, gain)
     loss = missed if config.scaling_loss == "line" else 1 - 0.5 * (flow + trend)
     return ScalingResult(loss, -slope * period / frames, flow, trend)  # content that grows shrinks its spectrum
 

@@ -7,6 +7,7 @@ Real pictures have point-symmetric spectra, so only ``kx >= 0`` is computed; sum
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -134,17 +135,10 @@ def pixel_energies(
     """
     # video: (B, C, T, H, W)
     batch, channels, frames, height, width = video.shape
-    rows, columns = (patch_weights(side, patches, fade, video.device, video.dtype) for side in (height, width))
+    sums = _patch_sums(height, width, patches, fade, video.device, video.dtype)
     means = mean_matrix(starts, length, video.device, video.dtype)  # (windows, T)
-    window = hann(length, torch.device("cpu"), torch.float64)
-    weights = (window / window.sum()).tolist()
     scale = scale.view(-1, 1, 1, 1)
     reference = video[:, :, 0]
-
-    def per_patch(picture: Tensor) -> Tensor:
-        """Apodised sums: (..., H, W) -> (..., P)."""
-        return (rows @ (picture @ columns.T)).flatten(-2)
-
     energy = video.new_zeros(batch, frames, patches**2)
     window_mean = video.new_zeros(batch, len(starts), channels, height, width)
     together = max(1, min(frames - 1, _TOGETHER // reference.numel()))
@@ -153,22 +147,52 @@ def pixel_energies(
         part = video[:, :, first : first + together]
         change, square = buffers[:, :, :, : part.shape[2]]
         torch.sub(part, reference[:, :, None], out=change).mul_(scale[..., None])
-        energy[:, first : first + together] = per_patch(torch.mul(change, change, out=square).sum(dim=1))
+        energy[:, first : first + together] = sums.squared(torch.mul(change, change, out=square).sum(dim=1))
         for window, start in enumerate(starts):
-            for frame in range(max(first, start), min(first + part.shape[2], start + length)):
-                window_mean[:, window].add_(change[:, :, frame - first], alpha=weights[frame - start])
+            begin, end = max(first, start), min(first + part.shape[2], start + length)
+            if end - begin == 1:
+                window_mean[:, window].addcmul_(change[:, :, begin - first], means[window, begin])
+            elif end > begin:
+                weighted = means[window, begin:end] @ change[:, :, begin - first : end - first].flatten(3)
+                window_mean[:, window] += weighted.view_as(window_mean[:, window])
     second_moment = means @ energy  # (B, windows, P)
-    moving = second_moment - per_patch(window_mean.square().sum(dim=2))
-    moving = torch.where(moving > 1e-6 * second_moment, moving, torch.zeros_like(moving))
-    brightness = reference.mean(dim=(2, 3), keepdim=True)
-    mean = window_mean + ((reference - brightness) * scale)[:, None]
-    area = per_patch(torch.ones_like(reference[0, 0]))  # sum a^2; the mean brightness is weighted by a alone
-    root_rows, root_columns = rows.sqrt(), columns.sqrt()
-    first = (root_rows @ (mean @ root_columns.T)).flatten(-2)  # sum a xbar, (B, windows, C, P)
-    level = first / (root_rows.sum(dim=1)[:, None] * root_columns.sum(dim=1)).flatten()
-    still = per_patch(mean.square()) - 2 * level * per_patch(mean) + level.square() * area
+    moving = second_moment - sums.squared(window_mean.square().sum(dim=2))
+    moving = moving.masked_fill(moving <= 1e-6 * second_moment, 0)
+    mean = window_mean.add_(((reference - reference.mean(dim=(2, 3), keepdim=True)) * scale)[:, None])
+    # ||(xbar - level) a||^2, where the mean brightness, which is level, is weighted by a alone
+    level = sums.plain(mean) / sums.plain_area  # (B, windows, C, P)
+    still = sums.squared(mean.square()) - 2 * level * sums.squared(mean) + level.square() * sums.area
     total = moving + still.clamp_min(0).sum(dim=2)
     return moving.transpose(1, 2), total.transpose(1, 2)
+
+
+class _PatchSums(NamedTuple):
+    """Sums over each patch, weighted by the apodisation a or its square: factors (P, H) and (W, P), and the sums of ones (P,)."""
+
+    rows: Tensor
+    columns: Tensor
+    root_rows: Tensor
+    root_columns: Tensor
+    area: Tensor
+    plain_area: Tensor
+
+    def squared(self, picture: Tensor) -> Tensor:
+        """Sums weighted by a^2: (..., H, W) -> (..., P)."""
+        return (self.rows @ (picture @ self.columns)).flatten(-2)
+
+    def plain(self, picture: Tensor) -> Tensor:
+        """Sums weighted by a: (..., H, W) -> (..., P)."""
+        return (self.root_rows @ (picture @ self.root_columns)).flatten(-2)
+
+
+@constant
+def _patch_sums(height: int, width: int, patches: int, fade: bool, device: torch.device, dtype: torch.dtype) -> _PatchSums:
+    rows, columns = (patch_weights(side, patches, fade, device, dtype) for side in (height, width))
+    areas = [
+        (down.sum(dim=1)[:, None] * across.sum(dim=1)).flatten()
+        for down, across in ((rows, columns), (rows.sqrt(), columns.sqrt()))
+    ]
+    return _PatchSums(rows, columns.T.contiguous(), rows.sqrt(), columns.sqrt().T.contiguous(), *areas)
 
 
 @constant

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .band import best_slope, signed_bins
+from .band import best_slope
 from .config import SpectralConfig
 from .lattice import (
     apodisation,
@@ -216,7 +216,6 @@ def clip_samples(blocks: Tensor, config: SpectralConfig | None = None, lattice: 
     plane = _lattice_weights(
         spectrum.flatten(3)[..., None], still_spectrum.flatten(3)[..., None], whitening.flatten(), times, config, gated=True
     )
-    bin_values = signed_bins(frames, device, real)
     bins = tuple(range(-(frames // 2), (frames + 1) // 2))
     orders = torch.tensor(harmonic_orders(config), device=device, dtype=real)
     length = log_radii(geometry, config)[1]
@@ -229,7 +228,9 @@ def clip_samples(blocks: Tensor, config: SpectralConfig | None = None, lattice: 
             if kind == "mellin":
                 return _mellin_harmonics(values, geometry, config)
             half = values[..., geometry.limit_x :].abs().flatten(-2)
-            return split_harmonics(magnitude_harmonics(half, geometry, config), config)[kind == "scaling"].transpose(3, 4)
+            return split_harmonics(magnitude_harmonics(half, geometry, config), geometry, config)[kind == "scaling"].transpose(
+                3, 4
+            )
 
         return _lattice_weights(remove_time_mean(harmonics(spectrum), 2), harmonics(still_spectrum), gain, bins, config)
 
@@ -239,9 +240,10 @@ def clip_samples(blocks: Tensor, config: SpectralConfig | None = None, lattice: 
     if frames > 1:
         cross = (spectrum[:, :, 1:] * spectrum[:, :, :-1].conj()).detach().sum(dim=(1, 2)) * whitening
         start[:, :2] = correlation_velocity(cross, (height, width), (omega_y, omega_x))
-        slope = best_slope(turn.detach().view(count, frames, -1), bin_values, orders, config.band_sigma)
+        slope = best_slope(turn.detach().view(count, frames, -1), harmonic_orders(config), config.band_sigma)
         start[:, 2] = slope * 2 * math.pi / frames
-        slope = best_slope(growth.detach().view(count, frames, -1), bin_values, steps, config.band_sigma)
+        radial = tuple(range(1, config.scaling_harmonics + 1))
+        slope = best_slope(growth.detach().view(count, frames, -1), radial, config.band_sigma)
         start[:, 3] = -slope * length / frames
 
     grid_y, grid_x = torch.meshgrid(omega_y, omega_x, indexing="ij")

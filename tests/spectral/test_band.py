@@ -3,8 +3,8 @@ import torch
 
 from phys_pipeline.spectral import SpectralConfig, band
 
-BINS = torch.arange(-8, 8, dtype=torch.float64)
-HARMONICS = torch.arange(2, 13, 2, dtype=torch.float64)
+ORDERS = tuple(range(2, 13, 2))
+BINS, HARMONICS = torch.arange(-8, 8, dtype=torch.float64), torch.tensor(ORDERS, dtype=torch.float64)
 
 
 def line(slope: float) -> torch.Tensor:
@@ -17,10 +17,10 @@ def line(slope: float) -> torch.Tensor:
 
 @pytest.mark.parametrize("slope", [-1.7, -0.6, -0.05, 0.0, 0.31, 1.0, 1.9])
 def test_slope_is_found_even_where_the_line_wraps(slope):
-    missed, found = band.band_capture(line(slope), BINS, HARMONICS, torch.zeros(1, dtype=torch.float64), SpectralConfig())
+    missed, found = band.band_capture(line(slope), ORDERS, torch.zeros(1, dtype=torch.float64), SpectralConfig())
     assert float(found) == pytest.approx(slope, abs=0.02)
     random = torch.rand(1, 16, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    assert float(missed) < 0.4 < float(band.band_capture(random, BINS, HARMONICS, torch.zeros(1), SpectralConfig())[0])
+    assert float(missed) < 0.4 < float(band.band_capture(random, ORDERS, torch.zeros(1), SpectralConfig())[0])
 
 
 def test_closed_form_is_exact_for_slow_and_biased_for_wrapping_lines():
@@ -31,14 +31,14 @@ def test_closed_form_is_exact_for_slow_and_biased_for_wrapping_lines():
 def test_mirrored_energy_gives_the_mirrored_slope():
     energy = line(0.8)
     mirrored = energy[:, torch.tensor([0, *range(15, 0, -1)])]
-    missed, slope = band.band_capture(energy, BINS, HARMONICS, torch.zeros(1), SpectralConfig())
-    other_missed, other_slope = band.band_capture(mirrored, BINS, HARMONICS, torch.zeros(1), SpectralConfig())
+    missed, slope = band.band_capture(energy, ORDERS, torch.zeros(1), SpectralConfig())
+    other_missed, other_slope = band.band_capture(mirrored, ORDERS, torch.zeros(1), SpectralConfig())
     assert float(other_slope) == pytest.approx(-float(slope), abs=1e-6)
     assert float(other_missed) == pytest.approx(float(missed), abs=1e-9)
 
 
 def test_no_energy_is_no_loss_and_no_motion():
-    missed, slope = band.band_capture(torch.zeros(2, 16, 6), BINS.float(), HARMONICS.float(), torch.zeros(2), SpectralConfig())
+    missed, slope = band.band_capture(torch.zeros(2, 16, 6), ORDERS, torch.zeros(2), SpectralConfig())
     assert missed.tolist() == [0, 0] and slope.tolist() == [0, 0]
 
 
@@ -46,6 +46,6 @@ def test_no_energy_is_no_loss_and_no_motion():
 def test_adding_energy_pays_only_with_gradients_through_the_normaliser(gradient, pays):
     energy = torch.rand(1, 16, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_(True)
     config = SpectralConfig.calibrated(gradient=gradient)
-    missed, _ = band.band_capture(energy, BINS, HARMONICS, torch.zeros(1, dtype=torch.float64), config)
+    missed, _ = band.band_capture(energy, ORDERS, torch.zeros(1, dtype=torch.float64), config)
     (slope,) = torch.autograd.grad(missed.sum(), energy)
     assert (float(slope.min()) < 0) == pays

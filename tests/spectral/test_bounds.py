@@ -12,7 +12,7 @@ from phys_pipeline.spectral import SpectralConfig, bounds
 from phys_pipeline.spectral.lattice import hann, polar_table, resample_polar, spatial_spectrum
 from phys_pipeline.spectral.polar import PolarGeometry, ring_energy
 from phys_pipeline.spectral.rotation import ring_concentration
-from phys_pipeline.spectral.translation import energy_weights, translation_loss, weighted_plane
+from phys_pipeline.spectral.translation import energy_weights, plane_design, translation_loss, weighted_plane
 
 F64 = torch.float64
 CPU = torch.device("cpu")
@@ -273,7 +273,7 @@ def plane_case(seed: int, frames: int, spread: float, noise: float, velocity: to
 def test_translation_bound_holds(seed, frames, spread, noise, x, y):
     velocity, config = tensor([x, y]), SpectralConfig.calibrated()
     energy, omega, known = plane_case(seed, frames, spread, noise, velocity)
-    loss = translation_loss(energy, omega, frames, torch.zeros(1, dtype=F64), config, velocity[None]).loss
+    loss = translation_loss(energy, plane_design(omega, config), frames, torch.zeros(1, dtype=F64), config, velocity[None]).loss
     weights = energy_weights(energy.flatten(1), config)[0]
     omega_t = omega[0].repeat_interleave(81) * frames / (2 * math.pi)
     variance = bounds.second_moment(weights, omega_t - mean(weights, omega_t))
@@ -286,12 +286,13 @@ def test_translation_bound_is_not_vacuous_and_needs_the_unwrapping():
     velocity, config = tensor([5.0, 0.0]), SpectralConfig.calibrated()  # 1.25 times Nyquist at the band's edge
     energy, omega, known = plane_case(1, 16, 0.0, 0.0, velocity)
     still = torch.zeros(1, dtype=F64)
-    wrapped, plain = (float(translation_loss(energy, omega, 16, still, config, v).loss) for v in (velocity[None], None))
+    design = plane_design(omega, config)
+    wrapped, plain = (float(translation_loss(energy, design, 16, still, config, v).loss) for v in (velocity[None], None))
     bound = float(bounds.translation_bound(*known, velocity, tensor(10.0), 16, config.ridge, 3.72))
     assert float(known[0]) == 0 and wrapped <= bound < 0.3 < plain
     energy, omega, known = plane_case(1, 16, 0.0, 0.0, tensor([0.0, 0.0]))  # still lines on bin 0, no gate: attained
     config = SpectralConfig.calibrated(gate_sharpness=1e-9, ridge=0.0)
-    loss = float(translation_loss(energy, omega, 16, still, config, torch.zeros(1, 2, dtype=F64)).loss)
+    loss = float(translation_loss(energy, plane_design(omega, config), 16, still, config, torch.zeros(1, 2, dtype=F64)).loss)
     assert loss == pytest.approx(float(bounds.translation_bound(*known, tensor([0.0, 0.0]), tensor(1 / 3), 16, 0.0, 1.0)))
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 import torch
 
 from phys_pipeline.spectral import SpectralConfig, lattice, polar
@@ -24,7 +25,7 @@ def resampled(values: torch.Tensor, radii: tuple[float, ...], config: SpectralCo
 def test_magnitude_harmonics_equal_resampling_and_dfts():
     config = SpectralConfig.calibrated()
     half = spectrum()[..., 6:].abs().flatten(-2)
-    turn, growth = polar.split_harmonics(polar.magnitude_harmonics(half, GEOMETRY, config), config)
+    turn, growth = polar.split_harmonics(polar.magnitude_harmonics(half, GEOMETRY, config), GEOMETRY, config)
     rings = resampled(spectrum().abs(), polar.ring_radii(GEOMETRY, config), config)  # (2, R, A)
     angles = rings.shape[-1]
     transform = lattice.dft_matrix(angles, tuple(m // 2 for m in polar.harmonic_orders(config)), False, CPU, torch.float64)
@@ -33,6 +34,30 @@ def test_magnitude_harmonics_equal_resampling_and_dfts():
     weighted = rows * lattice.hann(config.radii, CPU, torch.float64)[:, None]
     steps = lattice.dft_matrix(config.radii, tuple(range(1, config.scaling_harmonics + 1)), False, CPU, torch.float64)
     torch.testing.assert_close(growth, (steps @ weighted.to(steps.dtype)).transpose(-2, -1))
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_on_a_small_lattice_fewer_rings_and_angles_have_the_same_energy(limit):
+    config, side = SpectralConfig.calibrated(), 2 * limit + 1
+    geometry = polar.PolarGeometry(8 * limit, 8 * limit, limit, limit)
+    half = torch.rand(3, side, limit + 1, dtype=torch.float64, generator=torch.Generator().manual_seed(limit))
+    full = torch.cat([half[..., 1:].flip(-2, -1), half], dim=-1)
+    found = polar.split_harmonics(polar.magnitude_harmonics(half.flatten(1), geometry, config), geometry, config)
+    steps = tuple(range(1, config.scaling_harmonics + 1))
+    window = lattice.hann(config.radii, CPU, torch.float64)
+    for part, radii, count, bins in (
+        (found[0], polar.ring_radii(geometry, config), config.angles // 2, tuple(m // 2 for m in polar.harmonic_orders(config))),
+        (found[1], polar.log_radii(geometry, config)[0], config.radii, steps),
+    ):
+        table = lattice.polar_table(*geometry, radii, polar.angle_grid(config), CPU, torch.float64)
+        sampled = lattice.resample_polar(full, table) * torch.tensor(radii, dtype=torch.float64)[:, None] ** config.whiten
+        transform = lattice.dft_matrix(count, bins, False, CPU, torch.float64)
+        if part is found[0]:
+            expected = sampled.to(transform.dtype) @ transform.T / count  # (3, R, m)
+        else:
+            expected = ((transform * window) @ sampled.to(transform.dtype)).transpose(1, 2)  # (3, A, nu)
+        assert part.shape[1] < expected.shape[1]
+        torch.testing.assert_close(part.abs().square().sum(dim=1), expected.abs().square().sum(dim=1))
 
 
 def test_complex_harmonics_equal_resampling_and_a_dft_over_the_full_turn():

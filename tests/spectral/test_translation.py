@@ -5,7 +5,7 @@ import torch
 
 from phys_pipeline.media.synthetic import textured_clip
 from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
-from phys_pipeline.spectral.translation import energy_weights, translation_loss, weighted_plane
+from phys_pipeline.spectral.translation import energy_weights, plane_design, translation_loss, weighted_plane
 
 
 @pytest.mark.parametrize("velocity", [(1.5, 0.0), (-1.5, 0.0), (0.0, 2.0), (1.0, -0.8)])
@@ -61,7 +61,8 @@ def energy_gradient(gradient: str) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     energy = torch.rand(1, 15, 9, 9, dtype=torch.float64, generator=generator).requires_grad_(True)
     omega = tuple(torch.linspace(-1, 1, n, dtype=torch.float64) * math.pi * share for n, share in ((15, 0.9), (9, 0.3), (9, 0.3)))
-    loss = translation_loss(energy, omega, 16, torch.zeros(1, dtype=torch.float64), config).loss  # type: ignore[arg-type]
+    design = plane_design(omega, config)  # type: ignore[arg-type]
+    loss = translation_loss(energy, design, 16, torch.zeros(1, dtype=torch.float64), config).loss
     return torch.autograd.grad(loss.sum(), energy)[0]
 
 

@@ -71,6 +71,23 @@ def test_second_run_encodes_nothing_and_reads_the_same(settings):
     assert dataset.conditioning(0, drop=True)["embeds"].item() == 0
 
 
+@pytest.mark.parametrize("room", [0, 1 << 20])
+def test_samples_stay_in_memory_while_there_is_room(settings, monkeypatch, room):
+    monkeypatch.setattr("training.cache._KEPT_BYTES", room)
+    dataset = fill(settings, Encoders())[2]
+    first = [(dataset.clean(i), dataset.conditioning(i)["embeds"]) for i in (0, 1)]
+    for cache in (dataset.latents, dataset.text):
+        for file in cache.folder.rglob("*.safetensors"):
+            file.unlink()
+    if not room:
+        with pytest.raises(FileNotFoundError):
+            dataset.clean(0)
+        return
+    for index, (latents, embeds) in enumerate(first):
+        assert torch.equal(dataset.clean(index), latents) and torch.equal(dataset.conditioning(index)["embeds"], embeds)
+    assert not torch.equal(first[0][0], first[1][0])
+
+
 def test_only_what_changed_is_encoded_again(settings, tmp_path):
     encoders = Encoders()
     fill(settings, encoders)

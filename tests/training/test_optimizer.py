@@ -26,6 +26,19 @@ def test_average_is_exponential_and_swaps_in_and_out():
         average.load([torch.zeros(2)])
 
 
+def test_steps_are_those_of_plain_adamw():
+    start = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    ours, plain = nn.Parameter(start.clone()), nn.Parameter(start.clone())
+    config = TrainConfig(learning_rate=0.1, weight_decay=0.2)
+    optimizers = make_optimizer([ours], config), torch.optim.AdamW([plain], lr=0.1, weight_decay=0.2, foreach=False)
+    for step in range(3):
+        for parameter, optimizer in zip((ours, plain), optimizers, strict=True):
+            parameter.grad = torch.sin(start * (step + 1))
+            optimizer.step()
+    torch.testing.assert_close(ours, plain, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(ours, start, atol=0.1)
+
+
 def test_eight_bits_need_bitsandbytes(monkeypatch):
     config, parameters = TrainConfig(optimizer="adamw8bit", learning_rate=0.5), [nn.Parameter(torch.zeros(1))]
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
