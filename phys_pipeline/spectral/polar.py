@@ -131,14 +131,6 @@ def _same_energy(maps: Tensor) -> Tensor:
     return (left * sizes[:, None])[..., :rank].permute(1, 2, 0)
 
 
-@constant
-def _complex_maps(
-    geometry: PolarGeometry, config: SpectralConfig, device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor, Tensor]:
-    own, mirror = (_angular_map(geometry, config, mirrored).to(dtype).to(device) for mirrored in (False, True))
-    return own, mirror
-
-
 def magnitude_harmonics(values: Tensor, geometry: PolarGeometry, config: SpectralConfig) -> Tensor:
     """Polar harmonics (..., J), complex, of magnitudes (..., K) on the half lattice, or of their temporal transform, which is
     complex; see :func:`split_harmonics`. Their energies are those of all rings and angles."""
