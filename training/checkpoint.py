@@ -94,7 +94,7 @@ def clear_output(config: TrainConfig) -> None:
     for folder in list_checkpoints(config.output_dir):
         shutil.rmtree(folder, ignore_errors=True)
     root = Path(config.output_dir)
-    for name in ("validation", "ema"):
+    for name in ("validation", "ema", "comfyui"):
         shutil.rmtree(root / name, ignore_errors=True)
     (root / "provenance.json").unlink(missing_ok=True)
 
