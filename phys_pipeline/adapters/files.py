@@ -19,6 +19,7 @@ from phys_pipeline.errors import AdapterError, first_line
 MOST_BYTES = 8 << 30  # a HunyuanVideo LoRA of rank 128 on every linear layer has 1.2 GB, its fused copy about 4 GB
 MOST_HEADER_BYTES = 16 << 20
 MOST_TENSORS = 20_000
+_PIECE = 1 << 20  # numbers
 _SIZES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1,
           "F8_E5M2": 1, "U16": 2, "U32": 4, "U64": 8}  # fmt: skip
 _PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"\x1f\x8b", b"\x93NUMPY")
@@ -100,12 +101,29 @@ def read_tensors(path: Path, names: Mapping[str, Any] | None = None) -> dict[str
     return found
 
 
+def count_not_finite(path: Path) -> int:
+    """How many numbers of a file whose header has been checked are NaN or infinite; it is read in pieces of some megabytes."""
+    from safetensors import safe_open
+
+    count = 0
+    with safe_open(path, framework="pt", device="cpu") as file:
+        for name, entry in read_header(path).tensors.items():
+            if not entry.shape:
+                count += int((~torch.isfinite(file.get_tensor(name))).sum())
+                continue
+            rows = max(1, _PIECE // max(1, math.prod(entry.shape[1:])))
+            view = file.get_slice(name)
+            for start in range(0, entry.shape[0], rows):
+                count += int((~torch.isfinite(view[start : start + rows])).sum())
+    return count
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file; equal content gives equal bytes."""
     from safetensors.torch import save_file
 
     with atomic_file(path) as temporary:
-        save_file({name: tensors[name].contiguous() for name in sorted(tensors)}, temporary)
+        save_file({name: tensors[name].contiguous().clone() for name in sorted(tensors)}, temporary)  # parts may share a down
         rewrite_header(temporary, {"format": "pt", **metadata})
 
 
@@ -155,7 +173,7 @@ def _entry(path: Path, name: str, about: Any) -> TensorEntry:
     numbers = [*shape, *offsets]
     if len(numbers) > 10 or len(offsets) != 2 or not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers):
         raise _unreadable(path, f"{shown(name)} has no valid shape and place")
-    if fields.get("dtype") not in _SIZES:
+    if str(fields.get("dtype")) not in _SIZES:
         raise _unreadable(path, f"{shown(name)} has the type {shown(str(fields.get('dtype')))}")
     entry = TensorEntry(fields["dtype"], tuple(shape), *offsets)
     if math.prod(shape) * _SIZES[entry.dtype] != entry.end - entry.start:

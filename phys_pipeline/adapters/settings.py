@@ -18,6 +18,7 @@ from phys_pipeline.errors import AdapterError
 _PEFT_CONFIG = "adapter_config.json"
 _PEFT_WEIGHTS = "adapter_model.safetensors"
 _MOST_CONFIG_BYTES = 1 << 20
+_MOST = 1e9  # larger ranks or alphas are no mistake of a trainer's
 _REFUSED = {  # PEFT's options that make more than alpha / rank * B A out of the tensors, or need more than them
     "use_dora": "DoRA", "lora_bias": "a trained bias", "use_bdlora": "block-diagonal LoRA", "use_qalora": "QALoRA",
     "layer_replication": "repeated layers", "alora_invocation_tokens": "activated LoRA",
@@ -98,7 +99,7 @@ def _checked(path: Path, config: Mapping[str, Any]) -> LoraSettings:
     numbers = [rank, alpha]
     for patterns in (ranks, alphas):
         numbers += patterns.values() if isinstance(patterns, dict) else [None]
-    if not all(type(n) in (int, float) and math.isfinite(n) for n in numbers) or not all(map(_is_rank, [rank, *ranks.values()])):
+    if not all(type(n) in (int, float) and abs(n) < _MOST for n in numbers) or not all(map(_is_rank, [rank, *ranks.values()])):
         raise AdapterError(f"can't apply {path}: its rank or alpha is no number, save it again")
     for name in [*ranks, *alphas]:
         if not all(c.isalnum() or c in r"_.\^" for c in name):

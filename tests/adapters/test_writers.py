@@ -7,33 +7,22 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tiny import tiny_pipeline, tiny_transformer
+from tiny import tiny_pipeline
 from tiny_adapter import fill, output, save, stored_metadata
+from tiny_formats import BLOCKS, LAYERS, SIZE, assert_same, expected_changes, lora
 
 from phys_pipeline.adapters import inject_lora, load_adapter
-from phys_pipeline.adapters.layers import linear_layers
 from phys_pipeline.adapters.readers import open_adapter
 from phys_pipeline.adapters.weights import LoraLayer
 from phys_pipeline.adapters.writers import check_same, write_adapter
 from phys_pipeline.errors import AdapterError
 from phys_pipeline.families.hunyuan_video import LORA_ATTENTION_AND_FEED_FORWARD
 
-LAYERS = linear_layers(tiny_transformer(num_layers=2, num_single_layers=2, num_attention_heads=3))
-BLOCKS = sorted(name for name in LAYERS if name.startswith(("transformer_blocks.", "single_transformer_blocks.")))
 WIDTHS = {name: layer.out_features for name, layer in LAYERS.items()}
 
 
-def lora(module, rank, alpha, seed=0):
-    g, layer = torch.Generator().manual_seed(seed), LAYERS[module]
-    down, up = torch.randn(rank, layer.in_features, generator=g), torch.randn(layer.out_features, rank, generator=g)
-    return LoraLayer(down, up, alpha)
-
-
-def assert_same_changes(found, expected):
-    assert found.keys() == expected.keys()
-    for module, layer in expected.items():
-        delta = layer.delta()
-        assert (found[module].delta() - delta).abs().max() <= 1e-6 * delta.abs().max(), module
+def assert_same_changes(found, layers):
+    assert_same(found, expected_changes(layers))
 
 
 mixed = st.dictionaries(
@@ -81,8 +70,8 @@ def test_every_other_linear_layer_can_go_to_diffusers(tmp_path):
     layers = {name: lora(name, 1 + i % 5, 1.0 + i % 7, i) for i, name in enumerate(sorted(LAYERS))}
     file = write_adapter(tmp_path / "x.safetensors", layers, "diffusers", {})
     assert_same_changes(open_adapter(file).read(), layers)
-    pipeline = tiny_pipeline(num_layers=2, num_single_layers=2, num_attention_heads=3)
-    plain = tiny_pipeline(num_layers=2, num_single_layers=2, num_attention_heads=3)
+    pipeline = tiny_pipeline(**SIZE)
+    plain = tiny_pipeline(**SIZE)
     load_adapter(pipeline, file)
     plain.load_lora_weights(str(tmp_path), weight_name="x.safetensors")
     assert (output(pipeline) - output(plain)).abs().max() <= 1e-6 * output(plain).abs().max()
@@ -95,7 +84,7 @@ def test_every_other_linear_layer_can_go_to_diffusers(tmp_path):
 def test_both_files_of_a_save_make_the_trained_output(tmp_path, rslora):
     from peft import LoraConfig
 
-    pipeline = tiny_pipeline(num_layers=2, num_single_layers=2, num_attention_heads=3)
+    pipeline = tiny_pipeline(**SIZE)
     pipeline.transformer.add_adapter(LoraConfig(
         r=4, lora_alpha=6, target_modules=LORA_ATTENTION_AND_FEED_FORWARD, use_rslora=rslora,
         rank_pattern={"proj_mlp": 3, "transformer_blocks.1.attn.to_k": 5}, alpha_pattern={"attn.to_v": 11, "proj_out": 1},
@@ -104,11 +93,11 @@ def test_both_files_of_a_save_make_the_trained_output(tmp_path, rslora):
     folder = save(pipeline, tmp_path / "mine")
     trained = output(pipeline)
     for file in (folder / "comfyui" / "mine.safetensors", folder):
-        fresh = tiny_pipeline(num_layers=2, num_single_layers=2, num_attention_heads=3)
+        fresh = tiny_pipeline(**SIZE)
         base = output(fresh)
         load_adapter(fresh, file)
         assert (output(fresh) - trained).abs().max() <= 2e-6 and (trained - base).abs().max() > 1e-2
-    plain = tiny_pipeline(num_layers=2, num_single_layers=2, num_attention_heads=3)
+    plain = tiny_pipeline(**SIZE)
     plain.load_lora_weights(str(folder))
     assert (output(plain) - trained).abs().max() <= 2e-6
 
