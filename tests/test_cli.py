@@ -225,7 +225,8 @@ def test_wrong_adapters_are_one_line_and_exit_code_2(tiny_adapter, tmp_path, cap
     save_adapter(other, tmp_path / "other", family="hunyuan_video", base_model="another-model")
     weights = load_file(tiny_adapter / "pytorch_lora_weights.safetensors")
     save_file(
-        {key.replace("transformer.", "diffusion_model."): value for key, value in weights.items()}, tmp_path / "comfy.safetensors"
+        {key.replace("transformer.", "diffusion_model.blocks."): value for key, value in weights.items()},
+        tmp_path / "comfy.safetensors",
     )
     (tmp_path / "text.safetensors").write_text("no weights")
     before = sorted(tmp_path.iterdir())

@@ -41,7 +41,12 @@ def state(transformer):
 
 
 def sha(folder):
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+    """Checksums of an adapter folder's files; the copy for ComfyUI is named after the folder."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {
+        str(path.relative_to(folder)).replace(f"/{folder.name}.", "/NAME."): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def stored_metadata(file):

@@ -103,7 +103,7 @@ def clear_output(config: TrainConfig) -> None:
     for folder in list_checkpoints(config.output_dir):
         shutil.rmtree(folder, ignore_errors=True)
     root = Path(config.output_dir)
-    for name in ("validation", "ema", "tensorboard"):
+    for name in ("validation", "ema", "comfyui", "tensorboard"):
         shutil.rmtree(root / name, ignore_errors=True)
     for name in ("provenance.json", "log.jsonl", RUN_KEY_FILE):
         (root / name).unlink(missing_ok=True)

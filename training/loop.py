@@ -13,7 +13,6 @@ import time
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -382,7 +381,6 @@ def extend_provenance(path: Path, trainer: Trainer, seconds: float) -> None:
         "processes": trainer.accelerator.num_processes,
         "device": trainer.accelerator.device.type,
         "trainable_parameters": sum(p.numel() for p in trainer.parameters),
-        "versions": {name: metadata.version(name) for name in ("torch", "diffusers", "transformers", "peft", "accelerate")},
         "clips": [{"name": c.name, "sha256": c.digest, "caption": c.caption} for c in trainer.dataset.clips],
         "config": {key: value for key, value in trainer.config.to_dict().items() if key not in PRIVATE},
     }

@@ -9,9 +9,9 @@
 
 Run from the repository root, after `pip install -e ".[train]"`. Every setting is a field of `TrainConfig` in training/config.py
 and can follow as key=value. `python training/train_lora.py ...` does the same in one process. The output folder then holds
-`pytorch_lora_weights.safetensors` (load it with `pipeline.load_lora_weights(folder)`), `config.yaml`, `provenance.json`,
-`log.jsonl`, `tensorboard/`, `report.md`, `report.html` and the newest `checkpoint-N/`; with `rank=null` the folder `transformer/`
-takes the place of the adapter.
+`pytorch_lora_weights.safetensors` (load it with `pipeline.load_lora_weights(folder)`), `comfyui/NAME.safetensors` (for
+ComfyUI), `config.yaml`, `provenance.json`, `log.jsonl`, `tensorboard/`, `report.md`, `report.html` and the newest
+`checkpoint-N/`; with `rank=null` the folder `transformer/` takes the place of the adapter.
 
 Exit codes: 0 the adapter is saved and verified, 2 an expected error (one line), 130 interrupted. `accelerate launch` turns any
 failure into 1 and adds its own traceback; `accelerate launch -q` leaves that out.

@@ -1,7 +1,7 @@
 """What a run trains and leaves behind: a LoRA adapter, or (`rank: null`) every weight of the transformer.
 
-An adapter is `pytorch_lora_weights.safetensors`, a full transformer the folder `transformer/` in the diffusers layout; either has
-`provenance.json` beside it.
+An adapter is `pytorch_lora_weights.safetensors` and a copy for ComfyUI, a full transformer the folder `transformer/` in the
+diffusers layout; either has `provenance.json` beside it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from phys_pipeline.adapters import inject_lora, save_adapter
+from phys_pipeline.adapters.formats import COMFYUI_FOLDER
 from phys_pipeline.atomic import atomic_file, atomic_folder
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import LoadedModel, VideoFamily
@@ -27,6 +29,7 @@ from training.sharding import placed_like
 ADAPTER_FILE = "pytorch_lora_weights.safetensors"
 TRANSFORMER_FOLDER = "transformer"
 PROVENANCE_FILE = "provenance.json"
+_RECORDED = ("rank", "lora_alpha", "learning_rate", "sigma_law", "motion_sigma", "sigma_max")
 
 
 def attach(model: Any, config: TrainConfig, family: VideoFamily) -> list[nn.Parameter]:
@@ -46,9 +49,15 @@ def result_path(folder: Path, config: TrainConfig) -> Path:
 def save_trained(model: Any, folder: Path, config: TrainConfig, family: VideoFamily, about: dict[str, Any]) -> Path:
     """Write what is trained and its provenance into `folder`, read it back and compare; returns its path.
 
-    Weights appear before the provenance. Raises AdapterError or ModelError when a value is not finite or does not come back.
+    Weights appear before the provenance; `comfyui/NAME.safetensors`, named after the run's folder, only beside a result.
+    Raises AdapterError or ModelError when a value is not finite or does not come back.
     """
     revision = description(config.model).get("revision")
+    about = about | {name: getattr(config, name) for name in _RECORDED}
+    about |= {
+        "loss_weights": {name: config.weights[name] for name in config.active},
+        "versions": {name: metadata.version(name) for name in ("torch", "diffusers", "transformers", "peft", "accelerate")},
+    }
     if config.rank is None:
         base = Path(config.model).resolve().name if Path(config.model).is_dir() else config.model
         with atomic_folder(folder / TRANSFORMER_FOLDER) as partial:
@@ -59,10 +68,14 @@ def save_trained(model: Any, folder: Path, config: TrainConfig, family: VideoFam
             temporary.write_text(json.dumps(record, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         return folder / TRANSFORMER_FOLDER
     loaded = LoadedModel(None, family, config.model, revision)
+    run = Path(config.output_dir).resolve()
+    copy = {run: run.name, run / "ema": f"{run.name}_ema"}.get(folder.resolve())  # checkpoints go without
     with tempfile.TemporaryDirectory(prefix=".adapter.", suffix=".partial", dir=folder) as scratch:
-        new = Path(scratch) / "adapter"
-        save_adapter(model, new, family=family, base_model=loaded, extra_metadata=about)
-        for name in (ADAPTER_FILE, PROVENANCE_FILE):
+        new = Path(scratch) / (copy or "adapter")
+        save_adapter(model, new, family=family, base_model=loaded, extra_metadata=about, comfyui=copy is not None)
+        copies = [str(path.relative_to(new)) for path in sorted((new / COMFYUI_FOLDER).glob("*"))]
+        for name in (*copies, ADAPTER_FILE, PROVENANCE_FILE):
+            (folder / name).parent.mkdir(exist_ok=True)
             os.replace(new / name, folder / name)
     return folder / ADAPTER_FILE
 

@@ -1,28 +1,24 @@
-"""LoRA files: which format a set of keys is in, and safetensors headers that come out the same every time."""
+"""Which program wrote a LoRA file, told by its names."""
 
 from __future__ import annotations
 
-import json
-import struct
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
-
-from torch import Tensor
-
-from phys_pipeline.atomic import atomic_file
-from phys_pipeline.errors import AdapterError
+from collections.abc import Iterable, Mapping
 
 WEIGHTS_FILE = "pytorch_lora_weights.safetensors"
+COMFYUI_FOLDER = "comfyui"  # the copy for ComfyUI lies there, so that one file only is at the top for those who guess
 DIFFUSERS_METADATA = "lora_adapter_metadata"  # the key diffusers reads
+FINETRAINERS_METADATA = "lora_config"  # the key finetrainers writes
 PHYS_METADATA = "phys_pipeline"
 
 DIFFUSERS = "diffusers"
+COMFYUI = "comfyui"
 _FORMATS = {
     DIFFUSERS: "diffusers ('transformer.' keys)",
-    "tencent": "Tencent's own module names (double_blocks, single_blocks)",
-    "comfyui": "ComfyUI ('diffusion_model.' keys)",
-    "kohya": "kohya ('lora_unet_' keys)",
+    "finetrainers": "finetrainers (diffusers keys, settings under 'lora_config')",
+    "tencent": "Tencent's own module names (double_blocks, single_blocks), as diffusion-pipe writes them",
+    COMFYUI: "ComfyUI ('diffusion_model.' keys)",
+    "kohya": "kohya or musubi ('lora_unet_' keys)",
+    "onetrainer": "OneTrainer",
     "peft": "PEFT ('base_model.model.' keys)",
     "stable-diffusion": "Stable Diffusion ('unet.' or 'text_encoder.' keys)",
     "lokr": "LoKr or LoHa",
@@ -30,9 +26,15 @@ _FORMATS = {
     "model": "model weights, not an adapter",
     "unknown": "unknown",
 }
+UNREADABLE = {  # what to do about a format that holds no plain LoRA of a video transformer
+    "stable-diffusion": "give a LoRA of a video model",
+    "lokr": "train a plain LoRA instead",
+    "dora": "its weights depend on the base model's, so no file of down and up matrices equals it: train a plain LoRA instead",
+    "model": "give a LoRA file",
+}
 
 
-def detect_format(keys: Iterable[str]) -> str:
+def detect_format(keys: Iterable[str], metadata: Mapping[str, str] | None = None) -> str:
     """Name of the LoRA format that the tensor names follow, or ``"model"`` or ``"unknown"``."""
     keys = list(keys)
     if any(".lokr_" in k or ".hada_" in k for k in keys):
@@ -40,7 +42,8 @@ def detect_format(keys: Iterable[str]) -> str:
     if any("dora_scale" in k or "lora_magnitude_vector" in k for k in keys):
         return "dora"
     for name, prefixes in (
-        ("comfyui", ("diffusion_model.",)),
+        (COMFYUI, ("diffusion_model.",)),
+        ("onetrainer", ("lora_transformer_",)),
         ("kohya", ("lora_unet_", "lora_te")),
         ("peft", ("base_model.model.",)),
         ("stable-diffusion", ("unet.", "text_encoder.", "text_encoder_2.")),
@@ -50,54 +53,13 @@ def detect_format(keys: Iterable[str]) -> str:
     if not any("lora" in k for k in keys):
         return "model" if any(k.endswith((".weight", ".bias")) for k in keys) else "unknown"
     if any("double_blocks." in k or k.removeprefix("transformer.").startswith("single_blocks.") for k in keys):
-        return "tencent"
+        numbered = any(f"{fused}.{part}." in k for k in keys for fused in ("attn_qkv", "linear1") for part in range(4))
+        return "onetrainer" if numbered else "tencent"
     if any(k.startswith("transformer.") for k in keys):
-        return DIFFUSERS
+        finetrainers = FINETRAINERS_METADATA in (metadata or {}) and DIFFUSERS_METADATA not in (metadata or {})
+        return "finetrainers" if finetrainers else DIFFUSERS
     return "unknown"
 
 
 def describe_format(name: str) -> str:
     return _FORMATS[name]
-
-
-def read_adapter_file(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors (on the CPU) and header metadata of a safetensors file; AdapterError if it can't be read or is empty."""
-    from safetensors import safe_open
-
-    if not path.is_file():
-        raise AdapterError(f"there is no adapter file {path}: give a folder with {WEIGHTS_FILE} or a .safetensors file")
-    try:
-        with safe_open(path, framework="pt", device="cpu") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-            metadata = dict(file.metadata() or {})
-    except Exception as error:  # SafetensorError, OSError: no common base
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise AdapterError(f"{path} is not a readable safetensors file ({reason}): download or save it again") from error
-    if not tensors:
-        raise AdapterError(f"{path} holds no tensors: save the adapter again")
-    return tensors, metadata
-
-
-def metadata_object(metadata: dict[str, str], key: str) -> dict[str, Any]:
-    """A JSON object stored under a metadata key; {} if there is none or it isn't an object."""
-    try:
-        content = json.loads(metadata.get(key, "{}"))
-    except ValueError:
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def rewrite_header(path: Path, extra: dict[str, str]) -> None:
-    """Add metadata to a safetensors file and write all its metadata sorted.
-
-    The safetensors library writes metadata in random order, so equal adapters would get different checksums.
-    """
-    raw = path.read_bytes()
-    (length,) = struct.unpack("<Q", raw[:8])
-    header = json.loads(raw[8 : 8 + length])
-    metadata = {**header.pop("__metadata__", {}), **extra}
-    ordered = {"__metadata__": dict(sorted(metadata.items())), **header}
-    text = json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % 8)  # tensor data stays aligned to eight bytes
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + length :])

@@ -16,7 +16,12 @@ import torch
 from torch import Tensor, nn
 
 from phys_pipeline.adapters import formats
+from phys_pipeline.adapters.files import rewrite_header, shown
 from phys_pipeline.adapters.layers import adapter_names, checked_weight, linear_layers, lora_layers, snapshot
+from phys_pipeline.adapters.readers import check_fits, open_adapter
+from phys_pipeline.adapters.settings import diffusers_metadata, stored_settings
+from phys_pipeline.adapters.weights import LoraLayer
+from phys_pipeline.adapters.writers import check_exportable, diffusers_tensors, write_adapter
 from phys_pipeline.atomic import atomic_folder
 from phys_pipeline.errors import AdapterError, first_line
 from phys_pipeline.families import LoadedModel, VideoFamily, get_family
@@ -25,12 +30,16 @@ logger = logging.getLogger(__name__)
 
 PROVENANCE_FILE = "provenance.json"
 # What another reader needs to rebuild the adapter, and nothing newer than it may know: unknown fields make readers fail.
-_CONFIG_FIELDS = ("r", "lora_alpha", "target_modules", "rank_pattern", "alpha_pattern")
+_CONFIG_FIELDS = ("r", "lora_alpha", "target_modules", "rank_pattern", "alpha_pattern", "use_rslora")
+_COMFYUI_MODELS = ("HunyuanVideoTransformer3DModel",)  # transformers whose adapters get a copy for ComfyUI
 
 
 @dataclass(frozen=True)
 class AdapterInfo:
-    """A loaded adapter: ``delta`` is the root of the summed squares of all its weight changes at weight 1."""
+    """A loaded adapter: ``delta`` is the root of the summed squares of all its weight changes at weight 1.
+
+    ``rank`` and ``alpha`` are those of most layers; ``skipped`` are keys of the file that aren't for the transformer.
+    """
 
     name: str
     path: str
@@ -39,6 +48,8 @@ class AdapterInfo:
     tensors: int
     delta: float
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    format: str = formats.DIFFUSERS
+    skipped: tuple[str, ...] = ()
 
 
 def inject_lora(
@@ -55,7 +66,8 @@ def inject_lora(
 
     The trainable tensors are float32 whatever the base's dtype (bfloat16 adapters lose small updates). ``alpha`` defaults to
     ``rank``; ``regex`` to HunyuanVideo's attention layers; ``seed`` makes the start repeatable without touching the global
-    generator. Raises AdapterError if nothing matches or the token refiner would be trained, which other readers refuse.
+    generator. Raises AdapterError if nothing matches, or a layer would be trained that other readers refuse, such as the token
+    refiner's.
     """
     from peft import LoraConfig
 
@@ -72,9 +84,8 @@ def inject_lora(
     if not targets:
         some = next(iter(linear_layers(transformer)), "none")
         raise AdapterError(f"LoRA target regex {regex!r} matches no linear layer: it must match whole names such as {some}")
-    refiners = [n for n in targets if "refiner" in n]
-    if refiners:
-        raise AdapterError(f"LoRA target regex also matches {refiners[0]}, which other readers refuse: anchor it to the blocks")
+    if type(transformer).__name__ in _COMFYUI_MODELS:
+        check_exportable(targets)
     transformer.requires_grad_(False)
     options: dict[str, Any] = {"r": rank, "lora_alpha": rank if alpha is None else alpha, "lora_dropout": dropout}
     config = LoraConfig(target_modules=regex, **options)
@@ -96,21 +107,25 @@ def save_adapter(
     base_model: LoadedModel | str,
     extra_metadata: Mapping[str, Any] | None = None,
     name: str | None = None,
+    comfyui: bool = True,
 ) -> Path:
     """Write an adapter folder, read it back into a fresh transformer and compare, and only then let it appear.
 
     The folder holds ``pytorch_lora_weights.safetensors`` (written by the diffusers pipeline class, float32, minimal sorted
-    metadata: the same adapter always gives the same bytes) and ``provenance.json``. Provenance is ``family``, ``base_model``
+    metadata: the same adapter always gives the same bytes), ``provenance.json`` and, unless ``comfyui`` is false, a copy for
+    ComfyUI, ``comfyui/FOLDER.safetensors``, if ComfyUI has the model. Provenance is ``family``, ``base_model``
     (a Hub id, "tiny", or a local folder's bare name) with its ``revision``, and ``extra_metadata`` (loss preset, motion
     weight, steps, ...: anything JSON can hold, but no clock times if equal runs shall give equal files). It is also stored
-    in the file's own metadata under ``phys_pipeline``.
-    Raises AdapterError if there is no adapter, a tensor isn't finite, or what was read back differs.
+    in each file's own metadata under ``phys_pipeline``.
+    Raises AdapterError if there is no adapter, it is a DoRA, a tensor isn't finite, or what was read back differs.
     """
     from peft import get_peft_model_state_dict
 
     family = get_family(family) if isinstance(family, str) else family
     name = _only_adapter(transformer, name)
     config = transformer.peft_config[name]
+    if getattr(config, "use_dora", False):
+        raise AdapterError(f"adapter {name!r} is a DoRA, which most readers don't know: train a plain LoRA")
     tensors = {
         key: value.detach().to("cpu", torch.float32).contiguous()
         for key, value in sorted(get_peft_model_state_dict(transformer, adapter_name=name).items())
@@ -131,17 +146,23 @@ def save_adapter(
         _pipeline_class(family).save_lora_weights(
             partial, transformer_lora_layers=tensors, transformer_lora_adapter_metadata=metadata
         )
-        formats.rewrite_header(partial / formats.WEIGHTS_FILE, {formats.PHYS_METADATA: text})
+        rewrite_header(partial / formats.WEIGHTS_FILE, {formats.PHYS_METADATA: text})
         (partial / PROVENANCE_FILE).write_text(json.dumps(provenance, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         _verify(transformer, name, tensors, family, partial / formats.WEIGHTS_FILE)
+        if comfyui and type(transformer).__name__ in _COMFYUI_MODELS:
+            copy = partial / formats.COMFYUI_FOLDER / f"{Path(folder).resolve().name}.safetensors"
+            widths = {module: layer.out_features for module, layer in linear_layers(transformer).items()}
+            write_adapter(copy, _lora(transformer, name), formats.COMFYUI, {formats.PHYS_METADATA: text}, widths)
     return Path(folder)
 
 
 def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight: float = 1.0) -> AdapterInfo:
     """Put an adapter file, folder or Hub repository on a pipeline and make it the active one at ``weight``.
 
+    The file may be one of ours, diffusers', ComfyUI's, kohya's, musubi's, diffusion-pipe's, finetrainers' or OneTrainer's.
     Everything is checked before the pipeline is touched, so a failure leaves it as it was. Raises AdapterError, naming the
-    format or the first layer that doesn't fit, if the file isn't a diffusers LoRA for this very transformer.
+    format or the first layer that doesn't fit, if the file isn't a LoRA for this very transformer. Keys that are for something
+    else, such as a text encoder, are listed in a warning and in the result.
     """
     revision = pipeline.revision if isinstance(pipeline, LoadedModel) else None
     pipeline = pipeline.pipeline if isinstance(pipeline, LoadedModel) else pipeline
@@ -150,16 +171,18 @@ def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight:
     if name in adapter_names(transformer):
         raise AdapterError(f"the pipeline already has an adapter named {name!r}: unload it or use another name")
     file = find_adapter(path)
-    tensors, metadata = formats.read_adapter_file(file)
-    provenance = formats.metadata_object(metadata, formats.PHYS_METADATA)
-    _check_keys(tensors, transformer, file, provenance)
-    _check_finite(tensors, str(file), "it is damaged, get another copy")
+    opened = open_adapter(file)
+    check_fits(opened, linear_layers(transformer), type(transformer).__name__)
+    layers, provenance = opened.read(), opened.provenance
+    if opened.skipped:
+        logger.warning("%d of %d tensors of %s are not for the transformer and were left out, such as %s",
+                       len(opened.skipped), len(opened.header.tensors), file, shown(opened.skipped[0]))  # fmt: skip
     if revision and provenance.get("revision") not in (None, revision):
         logger.warning("adapter %s was trained for revision %s of %s, this model is revision %s: expect a weaker effect",
                        file, provenance["revision"], provenance.get("base_model"), revision)  # fmt: skip
     restore = snapshot(transformer)
     try:
-        _apply(pipeline, tensors, file, name)
+        _apply(pipeline, layers, file, name)
         transformer.set_adapters([name], [weight])
     except BaseException:
         unload_adapter(pipeline, name)
@@ -169,7 +192,9 @@ def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight:
     delta = _delta(transformer, name)
     if delta == 0:
         logger.warning("adapter %s changes nothing: it was saved before its first training step", file)
-    return AdapterInfo(name, str(file), config.r, config.lora_alpha, len(tensors), delta, provenance)
+    return AdapterInfo(
+        name, str(file), config.r, config.lora_alpha, 2 * len(layers), delta, provenance, opened.format, opened.skipped
+    )
 
 
 def unload_adapter(pipeline: Any, name: str) -> None:
@@ -244,47 +269,18 @@ def _check_finite(tensors: Mapping[str, Tensor], what: str, advice: str) -> None
             raise AdapterError(f"{key} of {what} holds NaN or infinity: {advice}")
 
 
-def _check_keys(tensors: Mapping[str, Tensor], transformer: Any, file: Path, provenance: Mapping[str, Any]) -> None:
-    """Every tensor must be half of an A/B pair that fits a linear layer of this transformer."""
-    kind = formats.detect_format(tensors)
-    if kind != formats.DIFFUSERS:
-        advice = "give a LoRA file" if kind in ("model", "unknown") else "convert it to diffusers keys first"
-        raise AdapterError(f"{file} is not a LoRA with diffusers keys; its format looks like "
-                           f"{formats.describe_format(kind)}: {advice}")  # fmt: skip
-    trained_for = provenance.get("base_model")
-    advice = f"it was trained for {trained_for}, load that model" if trained_for else "use one trained for this model"
-    layers = linear_layers(transformer)
-    pairs: dict[str, dict[str, Tensor]] = {}
-    strange = [key for key in tensors if not re.fullmatch(r"transformer\..+\.lora_[AB]\.weight", key)]
-    if strange:
-        raise AdapterError(f"{file} has {len(strange)} of {len(tensors)} tensors that are no part of a LoRA, such as "
-                           f"{strange[0]}: {advice}")  # fmt: skip
-    for key, value in tensors.items():
-        module, _, half = key.removeprefix("transformer.").removesuffix(".weight").rpartition(".lora_")
-        pairs.setdefault(module, {})[half] = value
-    unknown = sorted(m for m in pairs if m not in layers)
-    if unknown:
-        raise AdapterError(f"{file} is for another model: {len(unknown)} of its {len(pairs)} layers are not in this "
-                           f"{type(transformer).__name__}, such as {unknown[0]}; {advice}")  # fmt: skip
-    for module, pair in sorted(pairs.items()):
-        if set(pair) != {"A", "B"}:
-            raise AdapterError(f"{file} is incomplete: {module} lacks lora_{({'A', 'B'} - set(pair)).pop()}; get another copy")
-        a, b, layer = pair["A"], pair["B"], layers[module]
-        fits = a.ndim == b.ndim == 2 and a.shape[0] == b.shape[1]
-        if not fits or (b.shape[0], a.shape[1]) != (layer.out_features, layer.in_features):
-            raise AdapterError(f"{file} is for another model: {module} is {layer.out_features}x{layer.in_features} here but the "
-                               f"file's lora_B and lora_A are {tuple(b.shape)} and {tuple(a.shape)}; {advice}")  # fmt: skip
-
-
-def _apply(pipeline: Any, tensors: Mapping[str, Tensor], file: Path, name: str) -> None:
-    """Load with diffusers, which skips what it doesn't understand with a mere warning: so count what arrived."""
+def _apply(pipeline: Any, layers: Mapping[str, LoraLayer], file: Path, name: str) -> None:
+    """Load with diffusers, under settings made here and not the file's; then count what arrived, which diffusers doesn't."""
+    tensors = diffusers_tensors(layers)
+    settings = json.loads(diffusers_metadata(stored_settings(layers))[formats.DIFFUSERS_METADATA])
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # two adapters side by side are meant
-            pipeline.load_lora_weights(str(file.parent), weight_name=file.name, adapter_name=name)
-    except Exception as error:  # diffusers and peft raise many kinds for a config they don't know
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise AdapterError(f"can't apply {file} ({reason}): save it again with this version of phys-pipeline") from error
+            type(pipeline).load_lora_into_transformer(
+                dict(tensors), pipeline.transformer, adapter_name=name, metadata=settings, _pipeline=pipeline
+            )
+    except Exception as error:  # diffusers and peft raise many kinds
+        raise AdapterError(f"can't apply {file} ({first_line(error)}): check the versions of diffusers and peft") from error
     applied = _adapter_tensors(pipeline.transformer, name)
     missing = sorted(key for key in tensors if key.removeprefix("transformer.") not in applied)
     if missing:
@@ -292,20 +288,21 @@ def _apply(pipeline: Any, tensors: Mapping[str, Tensor], file: Path, name: str) 
                            "use an adapter trained for this model")  # fmt: skip
 
 
-def _scalings(transformer: Any, name: str) -> dict[str, tuple[int, float]]:
-    return {n: (layer.r[name], layer.lora_alpha[name]) for n, layer in lora_layers(transformer) if name in layer.r}
+def _lora(transformer: Any, name: str) -> dict[str, LoraLayer]:
+    """An adapter's changes by layer name, on the CPU, at weight 1."""
+    rslora = getattr(transformer.peft_config[name], "use_rslora", False)
+    found = {}
+    for module, layer in lora_layers(transformer):
+        if name in layer.r:
+            rank, alpha = layer.r[name], layer.lora_alpha[name]
+            down, up = (half[name].weight.detach().cpu() for half in (layer.lora_A, layer.lora_B))
+            found[module] = LoraLayer(down, up, alpha * math.sqrt(rank) if rslora else alpha)
+    return found
 
 
 def _delta(transformer: Any, name: str) -> float:
-    """Root of the summed squares of alpha / r * B A over all layers, in float64 and without building B A."""
-    total = 0.0
-    for _, layer in lora_layers(transformer):
-        if name not in layer.r:
-            continue
-        a, b = layer.lora_A[name].weight.detach().double(), layer.lora_B[name].weight.detach().double()
-        squared = torch.sum((a @ a.T) * (b.T @ b)).clamp_min(0)  # |B A|^2 = tr(A A^T B^T B)
-        total += (layer.lora_alpha[name] / layer.r[name]) ** 2 * squared.item()
-    return math.sqrt(total)
+    """Root of the summed squares of all weight changes."""
+    return math.sqrt(sum(layer.squared_norm() for layer in _lora(transformer, name).values()))
 
 
 def _verify(transformer: Any, name: str, tensors: Mapping[str, Tensor], family: VideoFamily, file: Path) -> None:
@@ -326,7 +323,10 @@ def _verify(transformer: Any, name: str, tensors: Mapping[str, Tensor], family: 
     for key, value in tensors.items():
         if not torch.equal(loaded[key].float().cpu(), value):
             raise AdapterError(f"saved adapter changed {key}: the disk may be full or failing, save to another one")
-    if _scalings(fresh, name) != _scalings(transformer, name):
+    scales = [
+        {module: (layer.rank, layer.scale) for module, layer in _lora(model, name).items()} for model in (fresh, transformer)
+    ]
+    if scales[0] != scales[1]:
         raise AdapterError("saved adapter lost its rank or alpha: report this with your diffusers and peft versions")
     if not math.isclose(_delta(fresh, name), _delta(transformer, name), rel_tol=1e-5, abs_tol=1e-12):
         raise AdapterError("saved adapter changes the weights by another amount: report this with your peft version")

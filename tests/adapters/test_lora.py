@@ -189,7 +189,9 @@ def test_metadata_is_minimal_and_provenance_is_beside(saved):
     provenance = json.loads((saved / "provenance.json").read_text())
     assert provenance == json.loads(metadata["phys_pipeline"])
     assert provenance["family"] == "hunyuan_video" and provenance["preset"] == "paper"
-    assert sorted(p.name for p in saved.iterdir()) == ["provenance.json", WEIGHTS_FILE]
+    assert sorted(p.name for p in saved.iterdir()) == ["comfyui", "provenance.json", WEIGHTS_FILE]
+    copy = stored_metadata(saved / "comfyui" / "good.safetensors")
+    assert copy == {"format": "pt", "phys_pipeline": metadata["phys_pipeline"]}
 
 
 def test_loaded_models_revision_is_kept_and_local_paths_are_not(trained, tmp_path):

@@ -37,7 +37,7 @@ def train(parameters, optimizer, steps, seed=0):
 def save(config, step, transformer, optimizer):
     def write(folder):
         new = folder / "adapter"
-        save_adapter(transformer, new, family="hunyuan_video", base_model="tiny")
+        save_adapter(transformer, new, family="hunyuan_video", base_model="tiny", comfyui=False)
         for file in new.iterdir():
             file.rename(folder / file.name)
         new.rmdir()

