@@ -22,6 +22,7 @@ CLASSES: tuple[str, ...] = (
     "breaks:Breaks",
     "masks:Masks",
     "direction:DirectionAccuracy",
+    "frame_quality:FrameQuality",
     "dover:Dover",
     "sd_score:SdScore",
     "clip_scores:ClipScores",
