@@ -5,26 +5,37 @@
     clean/        clean clips, what frames should look like
     validation.jsonl, test.jsonl   prompts: id, prompt, and labels as in a manifest of `phys-pipeline evaluate`
 
-Another world is another folder of this form, named by `world` in the experiment's settings. :func:`write_world` writes the
-small one of :mod:`phys_pipeline.media.synthetic`: one shape that moves, 258 captions, split between training and prompts.
+Another world is another folder of this form, named by `world` in the experiment's settings and written with :func:`write_clips`
+and :func:`write_prompts`. :func:`write_world` writes the small one of :mod:`phys_pipeline.media.synthetic`: one shape that moves,
+258 captions, split between training and prompts.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+import torch
 
 from phys_pipeline.atomic import atomic_folder
 from phys_pipeline.errors import ConfigError, DataError
 from phys_pipeline.evaluation.prompts import label_by_rules
 from phys_pipeline.evaluation.sample import LABELS
 from phys_pipeline.media import corrupt, write_video
-from phys_pipeline.media.synthetic import COLOURS, MOTIONS, SHAPES, canonical_caption, is_visible_motion, make_clip
+from phys_pipeline.media.synthetic import (
+    COLOURS,
+    MOTIONS,
+    SHAPES,
+    SyntheticClip,
+    canonical_caption,
+    is_visible_motion,
+    make_clip,
+)
 
 SPLITS = ("validation", "test")
 FOLDERS = ("train", "held_out", "clean")
@@ -81,6 +92,33 @@ def split_captions(validation: int, test: int, seed: int) -> dict[str, list[tupl
     return {"validation": turns[:validation], "test": turns[validation : validation + test], "train": turns[validation + test :]}
 
 
+class CaptionedClip(Protocol):
+    """What a source of clips makes: ``video`` float (3, T, H, W) in [0, 1]. Synthetic clips are of this kind."""
+
+    @property
+    def video(self) -> torch.Tensor: ...
+
+    @property
+    def caption(self) -> str: ...
+
+
+def write_clips(folder: Path, clips: Iterable[CaptionedClip], fps: float) -> None:
+    """NNNNN.mp4 and NNNNN.txt for each clip, in their order."""
+    for number, clip in enumerate(clips):
+        file = folder / f"{number:05d}.mp4"
+        write_video(file, clip.video, fps=fps, crf=_CRF)
+        file.with_suffix(".txt").write_text(clip.caption, encoding="utf-8")
+
+
+def write_prompts(folder: Path, split: str, texts: Sequence[str]) -> None:
+    """SPLIT.jsonl with the labels that `phys_pipeline.evaluation.prompts` reads from each text."""
+    rows = [
+        {"id": f"{split}-{number:03d}", "prompt": text, **label_by_rules(text).sample_labels()}
+        for number, text in enumerate(texts)
+    ]
+    (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
 def write_world(
     folder: Path, clips: Mapping[str, int], prompts: Mapping[str, int], *, flawed_share: float, seed: int,
     size: tuple[int, int, int] = (16, 64, 64), fps: float = 8.0,
@@ -93,29 +131,20 @@ def write_world(
     split = split_captions(prompts["validation"], prompts["test"], seed)
     with atomic_folder(folder) as scratch:
         for name in SPLITS:
-            lines = [_prompt_row(f"{name}-{number:03d}", subject) for number, subject in enumerate(split[name])]
-            (scratch / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+            write_prompts(scratch, name, [canonical_caption(*subject) for subject in split[name]])
         for place, name in enumerate(FOLDERS):
             share = flawed_share if name == "train" else 0.0
-            for number in range(clips[name]):
-                _write_clip(scratch / name / f"{number:05d}.mp4", split["train"], share, (seed, place, number), size, fps)
+            made = (_clip(split["train"], share, (seed, place, number), size) for number in range(clips[name]))
+            write_clips(scratch / name, made, fps)
 
 
-def _prompt_row(name: str, subject: tuple[str, str, str]) -> dict[str, str]:
-    text = canonical_caption(*subject)
-    return {"id": name, "prompt": text, **label_by_rules(text).sample_labels()}
-
-
-def _write_clip(
-    path: Path, subjects: Sequence[tuple[str, str, str]], flawed_share: float, seed: tuple[int, ...],
-    size: tuple[int, int, int], fps: float,
-) -> None:  # fmt: skip
+def _clip(
+    subjects: Sequence[tuple[str, str, str]], flawed_share: float, seed: tuple[int, ...], size: tuple[int, int, int]
+) -> SyntheticClip:
     rng = np.random.default_rng(seed)
     colour, shape, motion = subjects[int(rng.integers(len(subjects)))]
     clip = make_clip(rng, *size, shape=shape, colour=colour, motion=motion, paraphrase=_PARAPHRASES)
-    video = clip.video
-    if rng.random() < flawed_share:
-        kind, strength = FLAWS[int(rng.integers(len(FLAWS)))], float(rng.uniform(_WEAKEST, 1.0))
-        video = corrupt(video, kind, strength, seed=int(rng.integers(2**31)))
-    write_video(path, video, fps=fps, crf=_CRF)
-    path.with_suffix(".txt").write_text(clip.caption, encoding="utf-8")
+    if rng.random() >= flawed_share:
+        return clip
+    kind, strength = FLAWS[int(rng.integers(len(FLAWS)))], float(rng.uniform(_WEAKEST, 1.0))
+    return replace(clip, video=corrupt(clip.video, kind, strength, seed=int(rng.integers(2**31))))
