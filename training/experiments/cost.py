@@ -13,6 +13,7 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from phys_pipeline.evaluation.evaluator import Evaluator
 from phys_pipeline.evaluation.manifest import read_samples
@@ -110,7 +111,7 @@ def _step(runner: Runner, arm: Arm, folder: Path) -> float:
 
     config = runner.experiment.train_config(arm, {}, seed=0, output=str(folder), world=str(runner.world))
     block = math.ceil(_BLOCK / config.train_batch_size)
-    changes = {"max_train_steps": 2 * block, "log_every": 1, "validation_data": None, "checkpoint_every": 0}
+    changes: dict[str, Any] = {"max_train_steps": 2 * block, "log_every": 1, "validation_data": None, "checkpoint_every": 0}
     began = time.perf_counter(), time.process_time()
     train(replace(config, **changes), progress=False)
     share = (time.process_time() - began[1]) / (time.perf_counter() - began[0])
