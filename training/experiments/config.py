@@ -165,6 +165,8 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = (), arms: Seque
         values = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: not valid YAML ({' '.join(str(error).split())})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file}: expected `key: value` lines, found {type(values).__name__}")
     for text in overrides:
         key, equals, raw = text.partition("=")
         if not equals:

@@ -185,7 +185,7 @@ class Runner:
                     busy.append(job)
                     continue
                 if (seconds := time.perf_counter() - began) > 1:
-                    log.info("%s %s seed %d %s: %.1f min", job.split, job.column, job.seed, job.setting or "", seconds / 60)
+                    log.info("%s %s %s seed %d: %.1f min", job.split, job.column, job.setting, job.seed, seconds / 60)
             if len(busy) == len(waiting):
                 time.sleep(_POLL)
             waiting = busy

@@ -94,3 +94,6 @@ def test_overrides_reach_into_the_file(tmp_path):
         load_experiment(file, [], ["c"])
     with pytest.raises(ConfigError, match="unexpected keyword"):
         load_experiment(file, ["colour=red"])
+    file.write_text("just words")
+    with pytest.raises(ConfigError, match="found str"):
+        load_experiment(file, ["seeds=[5]"])
