@@ -24,6 +24,7 @@ CLASSES: tuple[str, ...] = (
     "detail:Detail",
     "masks:Masks",
     "direction:DirectionAccuracy",
+    "frame_quality:FrameQuality",
     "dover:Dover",
     "sd_score:SdScore",
     "clip_scores:ClipScores",

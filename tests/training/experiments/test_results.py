@@ -1,0 +1,69 @@
+"""The page's parts from made-up rows: the paper's layouts, the count of looks at the test prompts."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from phys_pipeline.evaluation.registry import infos
+from phys_pipeline.evaluation.report import describe_run, write_report
+from phys_pipeline.evaluation.rows import Row
+from training.experiments.config import Arm, Experiment
+from training.experiments.results import _ablation, _columns, _layouts, _note_look, _strata
+
+METRICS = ("sim2_jerk", "warping_error", "flow_score", "direction_accuracy", "dynamic_degree")
+ARMS = (
+    Arm("plain", role="base_loss", settings={"objective": "none"}),
+    Arm("flow", role="flow_loss", settings={"objective": "flow"}),
+    Arm("mine", label="my loss", candidate=True),
+    *(Arm(f"no_{part}", ablates="mine", role=f"without_{part}") for part in ("translation", "rotation", "scaling")),
+)
+MOTIONS = ("translation", "rotation")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    columns = ["baseline", *(arm.name for arm in ARMS)]
+    clip = {"backend": "b", "frames": 16, "width": 64, "height": 64, "fps": 8.0}
+    return [
+        Row(
+            f"{column}/p{n}#0", f"p{n}", column, 0, metric, 1.0 if metric == "dynamic_degree" else round(0.1 + place / 100, 4),
+            "ok", prompt=f"prompt {n}", labels={"motion": MOTIONS[n % 2], "stratum": "simple"}, **clip,
+        )
+        for place, column in enumerate(columns)
+        for metric in METRICS
+        for n in range(4)
+    ]  # fmt: skip
+
+
+def test_table_2_has_its_columns_and_table_4_takes_the_ablated_arm_for_ours(rows, tmp_path):
+    about = Experiment(ARMS)
+    known = [infos()[key] for key in METRICS]
+    report = write_report(rows, known, _columns(about, "mine"), describe_run("x"), tmp_path, tables=_layouts(ARMS, {"simple"}))
+    assert {column["key"]: column["role"] for column in report["columns"]} == {
+        "baseline": "baseline", "plain": "base_loss", "flow": "flow_loss", "mine": "ours",
+        "no_translation": "", "no_rotation": "", "no_scaling": "",
+    }  # fmt: skip
+    assert "T2. Losses" in (tmp_path / "report.md").read_text()
+    parts = _ablation(SimpleNamespace(experiment=about, infos=known), rows, describe_run("x"), tmp_path)
+    header = next(line for line in parts[0].splitlines() if "w/o Translation" in line)
+    assert "Full" in header and "my loss" in parts[0]
+    full = next(line for line in parts[0].splitlines() if "Warping" in line)
+    assert "0.13000" in full.split("|")[2], "the ablated arm's own values"
+    assert [part.splitlines()[0] for part in _strata(report)] == [
+        "## stratum simple: 4 prompts", "## motion rotation: 2 prompts", "## motion translation: 2 prompts",
+    ]  # fmt: skip
+
+
+def test_layouts_need_their_columns():
+    assert _layouts(ARMS, {"simple", "complex"}) == ["T2", "T3"] and _layouts(ARMS[:1], {"simple"}) == []
+    runner = SimpleNamespace(experiment=Experiment(ARMS[:3]), infos=[])
+    assert _ablation(runner, [], {}, None) == []
+
+
+def test_every_choice_that_the_test_was_read_for_is_counted_once(tmp_path):
+    file = tmp_path / "log.jsonl"
+    assert [_note_look(file, choice) for choice in ("a", "a", "b", "a")] == [1, 1, 2, 2]
+    assert [json.loads(line)["choice"] for line in file.read_text().splitlines()] == ["a", "b"]

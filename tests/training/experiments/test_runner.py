@@ -1,0 +1,82 @@
+"""Jobs and cells: a choice is needed for the test, ablations follow it, and a cell is named by all that changes its result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from phys_pipeline.errors import ConfigError
+from training.experiments.config import BASELINE, Arm, Experiment
+from training.experiments.runner import Job, Runner
+
+ARMS = (
+    Arm("plain", role="base_loss", settings={"objective": "none"}),
+    Arm("mine", settings={"objective": "anchored"}, sweep={"motion_weight": [0.1, 1.0]}, candidate=True),
+    Arm("part", ablates="mine", settings={"motion_space": "latent"}),
+    Arm("best", best_of=True),
+)
+CHOICE = {"chosen": {"plain": {}, "mine": {"motion_weight": 1.0}}}
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    about = Experiment(
+        ARMS, output_dir=str(tmp_path / "out"), clips={"train": 2, "held_out": 1, "clean": 1}, seeds=(0, 1),
+        prompts={"validation": 2, "test": 3}, train={"frames": 5, "height": 16, "width": 16},
+    )  # fmt: skip
+    return replace(about, world=str(Runner(about).world))
+
+
+def test_the_sweep_has_every_setting_with_a_seed_of_its_own(experiment):
+    jobs = Runner(experiment).sweep_jobs()
+    assert [(job.column, job.setting) for job in jobs] == [
+        ("plain", {}), ("mine", {"motion_weight": 0.1}), ("mine", {"motion_weight": 1.0}),
+    ]  # fmt: skip
+    assert {(job.seed, job.split) for job in jobs} == {(100, "validation")}
+
+
+def test_the_test_takes_the_choice_and_ablations_their_parents(experiment):
+    jobs = Runner(experiment).test_jobs(CHOICE)
+    first = {job.column: job.setting for job in jobs if job.seed == 0}
+    assert first == {BASELINE: {}, "plain": {}, "mine": {"motion_weight": 1.0}, "part": {"motion_weight": 1.0}, "best": {}}
+    assert len(jobs) == 2 * len(first) and {job.split for job in jobs} == {"test"}
+
+
+def test_nothing_about_the_test_without_a_recorded_choice(experiment):
+    from training.experiments.results import write_results
+
+    with pytest.raises(ConfigError, match="no choice is recorded"):
+        Runner(experiment).recorded_choice()
+    with pytest.raises(ConfigError, match="no choice is recorded"):
+        write_results(Runner(experiment), "command")
+
+
+def test_a_cell_changes_with_its_inputs_and_with_nothing_else(experiment):
+    runner, mine = Runner(experiment), ARMS[1]
+    job = Job(mine, {"motion_weight": 1.0}, 0, "test")
+    key = runner.train_cell(job).key
+    assert Runner(replace(experiment, output_dir="elsewhere", report="x.md", batch=3)).train_cell(job).key == key
+    assert Runner(replace(experiment, train={**experiment.train, "rank": 3})).train_cell(job).key != key
+    others = [
+        Job(mine, {"motion_weight": 0.1}, 0, "test"),
+        Job(mine, {"motion_weight": 1.0}, 1, "test"),
+        Job(ARMS[0], {}, 0, "test"),
+    ]
+    assert len({key, *(runner.train_cell(other).key for other in others)}) == 4
+    videos = {runner.sample_cell(j).key for j in (job, replace(job, split="validation"), Job(None, {}, 0, "test"))}
+    assert len(videos) == 3 and runner.train_cell(Job(ARMS[3], {}, 0, "test")) is None
+
+
+def test_a_changed_world_changes_every_cell(experiment):
+    job = Job(ARMS[1], {"motion_weight": 1.0}, 0, "test")
+    before = Runner(experiment).train_cell(job).key
+    caption = next((Runner(experiment).world / "train").glob("*.txt"))
+    caption.write_text("a green star grows")
+    assert Runner(experiment).train_cell(job).key != before
+
+
+def test_best_of_makes_several_and_the_others_one(experiment):
+    runner = Runner(experiment)
+    assert runner.candidates(Job(ARMS[3], {}, 0, "test")) >= 2
+    assert runner.candidates(Job(ARMS[0], {}, 0, "test")) == runner.candidates(Job(None, {}, 0, "test")) == 1

@@ -1,0 +1,143 @@
+"""How one column differs from another, with a 95 % interval, and whether that is what was asked for.
+
+Effects are paired over (prompt, seed) and their intervals draw whole prompts; seeds are few, so that their spread is shown, not
+drawn (:func:`per_seed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from phys_pipeline.evaluation.metric import MetricInfo
+from phys_pipeline.evaluation.metrics.frame_quality import CleanSet, frechet_distance
+from phys_pipeline.evaluation.rows import Row
+from phys_pipeline.evaluation.scores import NO_SCORES, Scores, collect
+from phys_pipeline.evaluation.statistics import Pair, cluster_totals, paired_difference, paired_ratio
+
+FRECHET = "frechet"  # of the frames' latents to the clean set's: a number of a set of clips, not of a clip
+MOMENTS_OF = "spectrum_distance"  # the metric whose rows carry the latent moments
+_RESAMPLES = 2000  # of the Frechet distance, which costs more than a mean
+Columns = Mapping[str, Mapping[str, Scores]]
+Verdict = Literal["met", "met by the estimate alone", "not shown", "not met", "not measured"]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Second column against first: a ratio of means, or a difference of shares in points; ``n`` pairs of clips."""
+
+    value: float
+    interval: tuple[float, float] | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """What an effect must be: at least or at most ``bound``. A gain must also differ from no effect, by its interval."""
+
+    metric: str
+    label: str
+    kind: Literal["ratio", "points"]
+    sign: Literal[1, -1]  # 1: at least the bound; -1: at most
+    bound: float
+    gain: bool
+
+    @property
+    def text(self) -> str:
+        """For a table."""
+        number = f"{self.bound:.2f}" if self.kind == "ratio" else f"{self.bound:+.0f} points"
+        return f"{'at least' if self.sign > 0 else 'at most'} {number}"
+
+    def verdict(self, effect: Effect | None) -> Verdict:
+        """A gain is met by its estimate and an interval that excludes no effect; a guard by an interval within its bound."""
+        if effect is None:
+            return "not measured"
+        if self.sign * effect.value < self.sign * self.bound:
+            return "not met"
+        edge = (1.0 if self.kind == "ratio" else 0.0) if self.gain else self.bound
+        shown = effect.interval is not None and all(self.sign * end > self.sign * edge for end in effect.interval)
+        return "met" if shown else "not shown" if self.gain else "met by the estimate alone"
+
+
+MUST_HOLD = (
+    Requirement("sim2_jerk", "SIM(2) jerk", "ratio", -1, 0.80, True),
+    Requirement("sim2_residual", "SIM(2) residual", "ratio", -1, 0.80, True),
+    Requirement("warping_ratio", "Warping error / frame difference", "ratio", -1, 0.78, True),
+    Requirement("direction_accuracy", "Direction right", "points", 1, 5.0, True),
+    Requirement("dynamic_degree", "Dynamic degree", "ratio", 1, 0.95, False),
+    Requirement("flow_score", "Flow", "ratio", 1, 0.95, False),
+    Requirement("spectrum_distance", "Spatial spectrum distance", "ratio", -1, 1.02, False),
+    Requirement(FRECHET, "Frechet distance of the frames", "ratio", -1, 1.02, False),
+)
+
+
+def columns_of(rows: Sequence[Row], infos: Sequence[MetricInfo]) -> dict[str, dict[str, Scores]]:
+    """Usable values by column and metric; the rows of a FRECHET are those that carry moments."""
+    return {
+        column: {**found, FRECHET: found.get(MOMENTS_OF, NO_SCORES)} for column, found in collect(rows, infos).items()
+    }  # fmt: skip
+
+
+@lru_cache(maxsize=2)
+def clean_moments(folder: Path) -> np.ndarray:
+    """Latent moments of a folder of clean clips."""
+    return CleanSet(folder).moments
+
+
+def effect(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Requirement, clean: Path) -> Effect | None:
+    """``second`` against ``first``; None where they share no clip with a value, or the first mean is 0."""
+    a, b = first.get(wanted.metric, NO_SCORES), second.get(wanted.metric, NO_SCORES)
+    if not a.values.keys() & b.values.keys():
+        return None
+    if wanted.metric == FRECHET:
+        return _frechet_ratio(a, b, clean_moments(clean))
+    if wanted.kind == "points":
+        found = paired_difference(a.values, b.values)
+        return Effect(100 * found.mean, found.interval and (100 * found.interval[0], 100 * found.interval[1]), found.n)
+    try:
+        return Effect(*paired_ratio(a.values, b.values))
+    except ValueError:
+        return None
+
+
+def per_seed(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Requirement, clean: Path) -> list[float | None]:
+    """The effect of each seed alone, in the order of the seeds."""
+    pairs = first.get(wanted.metric, NO_SCORES).values.keys() & second.get(wanted.metric, NO_SCORES).values.keys()
+    found = []
+    for seed in sorted({seed for _, seed in pairs if seed is not None}):
+        own = {pair for pair in pairs if pair[1] == seed}
+        before, after = ({wanted.metric: column[wanted.metric].of(own)} for column in (first, second))
+        one = effect(before, after, wanted, clean)
+        found.append(None if one is None else one.value)
+    return found
+
+
+def frechet_to_clean(scores: Scores, clean: Path) -> float:
+    """Squared Frechet distance of a column's frames to the clean set's."""
+    return float(frechet_distance(np.mean(list(_moments(scores).values()), axis=0), clean_moments(clean)))
+
+
+def _moments(scores: Scores) -> dict[Pair, np.ndarray]:
+    return {row.pair: np.array(row.details["latent_moments"]) for row in scores.used}
+
+
+def _frechet_ratio(first: Scores, second: Scores, clean: np.ndarray) -> Effect:
+    before, after = _moments(first), _moments(second)
+    pairs = [pair for pair in before if pair in after]
+    values = [(pair[0], [1.0, *before[pair], *after[pair]]) for pair in pairs]
+    whole = _ratio(np.sum([numbers for _, numbers in values], axis=0), clean)
+    if len({pair[0] for pair in pairs}) < 2:
+        return Effect(float(whole), None, len(pairs))
+    low, high = np.percentile(_ratio(cluster_totals(values, _RESAMPLES), clean), [2.5, 97.5])
+    return Effect(float(whole), (float(low), float(high)), len(pairs))
+
+
+def _ratio(totals: np.ndarray, clean: np.ndarray) -> np.ndarray:  # (..., 1 + 2 K) sums of 1 and both moments
+    means = totals[..., 1:] / totals[..., :1]
+    before, after = np.split(means, 2, axis=-1)
+    return frechet_distance(after, clean) / frechet_distance(before, clean)

@@ -1,0 +1,263 @@
+"""The tables of an experiment, made of the cells: what must hold, every arm against the base loss, and the paper's layouts."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from phys_pipeline.atomic import atomic_file
+from phys_pipeline.evaluation.report import Column, describe_run, write_report
+from phys_pipeline.evaluation.report.markdown import table_text
+from phys_pipeline.evaluation.report.tables import MISSING, paper_table, value_table
+from phys_pipeline.evaluation.scores import Scores
+from phys_pipeline.evaluation.statistics import Pair, mean_bootstrap, paired_difference
+from training.experiments.config import BASELINE, Arm, Experiment, Setting
+from training.experiments.effects import (
+    FRECHET,
+    MUST_HOLD,
+    Effect,
+    Requirement,
+    columns_of,
+    effect,
+    frechet_to_clean,
+    per_seed,
+)
+from training.experiments.runner import Job, Runner
+
+_BASE = "hunyuan"  # the base model's name in the paper's layouts
+_STRATUM_METRICS = ("sim2_jerk", "sim2_residual", "warping_ratio", "direction_accuracy", "flow_score")
+_LEAST_PER_STRATUM = 2  # prompts
+
+
+def write_results(runner: Runner, command: str) -> str:
+    """Write the reports, and the experiment's page; returns the page's text. Raises ConfigError when no choice is recorded."""
+    about, choice = runner.experiment, runner.recorded_choice()
+    looks = _note_look(Path(about.output_dir) / "test_log.jsonl", choice["hash"])
+    jobs = runner.test_jobs(choice)
+    rows = runner.rows(jobs)
+    columns = columns_of(rows, runner.infos)
+    pages = Path(about.output_dir) / "report"
+    videos = {
+        f"{job.column}/{asked.id}#{job.seed}": runner.ledger.folder(runner.sample_cell(job)) / f"{asked.id}.mp4"
+        for job in jobs
+        for asked in runner.prompts(job.split)
+    }
+    run = describe_run(command, seed=0, prompt_set=f"{runner.world.name}/test.jsonl")
+    strata = {row.labels.get("stratum") for row in rows}
+    ours = choice["ours"]
+    layouts = _layouts(about.arms, strata)
+    report = write_report(rows, runner.infos, _columns(about, ours), run, pages, videos=videos, tables=layouts)
+    parts = [
+        _head(runner, choice, command, looks),
+        _must_hold(columns, about, ours, runner.clean),
+        _all_arms(columns, about, choice, runner.clean),
+        _seeds(columns, about, ours, runner.clean),
+        _held_out(runner, jobs),
+        *[f"## In the layout of the paper's table {name[1:]}\n\n{table_text(paper_table(report, name))}" for name in layouts],
+        *_ablation(runner, rows, run, pages),
+        *_strata(report),
+        _sweep(choice),
+        _NOTES,
+    ]
+    text = "\n\n".join(parts) + "\n"
+    with atomic_file(about.report) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return text
+
+
+_NOTES = """## How to read this
+
+Effects are paired by prompt and noise seed; intervals (95 %) draw whole prompts. A gain is met when its estimate reaches the
+bound and its interval excludes no effect; a guard is met when its whole interval lies within the bound. "Frechet distance" is
+that of the latent cells of all frames to those of the clean set. Flow is DIS. The base model comes without any adapter, from the
+same noise. Every video of every column, side by side, is in `report/report.html` of the output folder."""
+
+
+def _note_look(file: Path, choice: str) -> int:
+    """How many different choices the test prompts have been read for, this one included."""
+    seen = [json.loads(line)["choice"] for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+    if choice not in seen:
+        seen.append(choice)
+        with atomic_file(file) as temporary:
+            temporary.write_text("".join(json.dumps({"choice": one}) + "\n" for one in seen), encoding="utf-8")
+    return len(seen)
+
+
+def _columns(about: Experiment, ours: str) -> list[Column]:
+    base = Column(BASELINE, "base model", "baseline", base=_BASE)
+    return [base, *(_column(arm, "ours" if arm.name == ours else arm.role) for arm in about.arms)]
+
+
+def _column(arm: Arm, role: str) -> Column:
+    loss = ", ".join(f"{key}={value}" for key, value in arm.settings.items())
+    return Column(arm.name, arm.label or arm.name, "" if role.startswith("without") else role, base=_BASE, loss=loss)
+
+
+def _layouts(arms: Sequence[Arm], strata: set[str | None]) -> list[str]:
+    roles = {arm.role for arm in arms}
+    names = ["T2"] if {"base_loss", "flow_loss"} <= roles else []
+    return [*names, *(["T3"] if {"simple", "complex"} <= strata else [])]
+
+
+def _ablation(runner: Runner, rows: Sequence[Any], run: Mapping[str, Any], pages: Path) -> list[str]:
+    """Table 4: the ablated arm takes the part of ours."""
+    parts = [arm for arm in runner.experiment.arms if arm.role.startswith("without")]
+    if {arm.role for arm in parts} != {"without_translation", "without_rotation", "without_scaling"}:
+        return []
+    whole = runner.experiment.arm(str(parts[0].ablates))
+    columns = [
+        Column(BASELINE, "base model", "baseline", base=_BASE), replace(_column(whole, "ours"), role="ours"),
+        *(replace(_column(arm, ""), role=arm.role) for arm in parts),
+    ]  # fmt: skip
+    kept = {column.key for column in columns}
+    report = write_report([r for r in rows if r.model in kept], runner.infos, columns, run, pages / "ablation", tables=["T4"])
+    shown = [*_STRATUM_METRICS, "dynamic_degree", "spectrum_distance"]
+    table = value_table(report, [column.key for column in columns], [m for m in shown if m in report["metrics"]])
+    title = f"## In the layout of the paper's table 4: {whole.label or whole.name} without its parts"
+    return [f"{title}\n\n{table_text(paper_table(report, 'T4'))}\n\n{table_text(table)}"]
+
+
+def _strata(report: Mapping[str, Any]) -> list[str]:
+    """Each stratum and motion of which there are several prompts."""
+    parts = []
+    for label, values in report["strata"].items():
+        for value in values:
+            ids = {clip["id"] for clip in report["clips"] if clip["labels"].get(label) == value}
+            if len(ids) < _LEAST_PER_STRATUM:
+                continue
+            table = value_table(report, (), [m for m in _STRATUM_METRICS if m in report["metrics"]], (label, value))
+            parts.append(f"## {label} {value}: {len(ids)} prompts\n\n{table_text(table)}")
+    return parts
+
+
+def _head(runner: Runner, choice: Mapping[str, Any], command: str, looks: int) -> str:
+    about = runner.experiment
+    config = about.train_config(about.base_loss, {}, seed=0, output="-", world="-")
+    tested, validated = len(runner.prompts("test")), len(runner.prompts("validation"))
+    settings = ", ".join(f"{key}={value}" for key, value in sorted(about.train.items()))
+    return (
+        f"# The experiment: does the loss make motion better?\n\nMade by `{command}`. Model `{about.model}`; world "
+        f"{runner.world_digest[:12]}, {100 * about.flawed_share:.0f} % of its training clips flawed where it was written here. "
+        f"{len(about.seeds)} training seeds ({', '.join(map(str, about.seeds))}), {tested} test prompts, one noise for each "
+        f"prompt and seed; {validated} other prompts and seed {about.sweep_seed} for the choice of settings. All arms: rank "
+        f"{config.rank}, {config.max_train_steps} steps of {config.train_batch_size} clips, same clips, order, noise and noise "
+        f"levels ({settings}). "
+        f"Sampler: {runner.sampler['num_inference_steps']} steps, true_cfg_scale {runner.sampler['true_cfg_scale']}.\n\n"
+        f"Choice recorded before a test prompt was read: `{choice['hash'][:16]}`, ours = **{choice['ours']}** "
+        f"({_text(choice['chosen'][choice['ours']])}). Rule: {choice['rule']} The test prompts have been read for {looks} "
+        f"recorded choice(s) in this folder."
+    )
+
+
+def _must_hold(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, ours: str, clean: Path) -> str:
+    base = columns[about.base_loss.name]
+    paper = [arm.name for arm in about.arms if arm.settings.get("motion_preset") == "paper" and not arm.ablates]
+    names = list(dict.fromkeys([ours, *paper]))
+    header = ["", "asked", *[cell for name in names for cell in (f"{name} against base loss", "verdict")], "pairs"]
+    lines = []
+    for wanted in MUST_HOLD:
+        found = [effect(base, columns[name], wanted, clean) for name in names]
+        cells = [cell for one in found for cell in (_effect(one, wanted), wanted.verdict(one))]
+        lines.append([wanted.label, wanted.text, *cells, str(found[0].n if found[0] else 0)])
+    return "## What must hold\n\n" + _table(header, lines)
+
+
+def _all_arms(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, choice: Mapping[str, Any], clean: Path) -> str:
+    base = columns[about.base_loss.name]
+    names = [BASELINE, *(arm.name for arm in about.arms)]
+    lines = []
+    for name in names:
+        cells = [
+            "reference" if name == about.base_loss.name else _effect(effect(base, columns[name], wanted, clean), wanted)
+            for wanted in MUST_HOLD
+        ]
+        distance = frechet_to_clean(columns[name][FRECHET], clean) if columns[name][FRECHET].used else None
+        setting = choice["chosen"].get(name) or choice["chosen"].get(next((a.ablates for a in about.arms if a.name == name), ""))
+        lines.append([name, _text(setting), *cells, MISSING if distance is None else f"{distance:.3f}"])
+    header = ["arm", "setting", *[f"{w.label} ({w.kind})" for w in MUST_HOLD], "Frechet distance to the clean set"]
+    return "## Every arm against the base loss\n\n" + _table(header, lines)
+
+
+def _seeds(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, ours: str, clean: Path) -> str:
+    base = columns[about.base_loss.name]
+    lines = []
+    for wanted in MUST_HOLD:
+        found = per_seed(base, columns[ours], wanted, clean)
+        lines.append([wanted.label, *[_number(value, wanted) for value in found]])
+    width = max(len(line) for line in lines) - 1
+    lines = [line + [MISSING] * (width + 1 - len(line)) for line in lines]
+    return f"## {ours} against base loss, seed by seed\n\n" + _table(["", *[f"seed {s}" for s in about.seeds[:width]]], lines)
+
+
+def _held_out(runner: Runner, jobs: Sequence[Job]) -> str:
+    """Mean denoising loss of held-out clean clips, all noise levels; the base model's from the same runs."""
+    losses: dict[str, dict[Pair, float]] = {BASELINE: {}}
+    for job in jobs:
+        cell = runner.train_cell(job)
+        if cell is None:
+            continue
+        folder = runner.ledger.folder(cell) / "adapter" / "validation"
+        last = max(folder.glob("step-*"), key=lambda path: int(path.name.partition("-")[2]))
+        losses.setdefault(job.column, {}).update(_losses(last, job.seed))
+        losses[BASELINE].update(_losses(folder / "base", job.seed))
+    base, lines = losses[runner.experiment.base_loss.name], []
+    for name, found in losses.items():
+        low, high = mean_bootstrap([statistics.fmean(v for (clip, _), v in found.items() if clip == c) for c in _clips(found)])
+        change = paired_difference(base, found)
+        shown = (
+            MISSING if change.interval is None else f"{change.mean:+.5f} [{change.interval[0]:+.5f}, {change.interval[1]:+.5f}]"
+        )
+        lines.append([name, f"{statistics.fmean(found.values()):.5f} [{low:.5f}, {high:.5f}]", shown, str(len(found))])
+    header = ["arm", "denoising loss", "against base loss", "clips x seeds"]
+    return "## Held-out denoising loss\n\nClean clips that nothing was trained on; intervals draw clips.\n\n" + _table(
+        header, lines
+    )
+
+
+def _losses(folder: Path, seed: int) -> dict[Pair, float]:
+    entries = json.loads((folder / "results.json").read_text(encoding="utf-8"))["held_out"]
+    clips: dict[str, list[float]] = {}
+    for entry in entries:
+        clips.setdefault(entry["clip"], []).append(entry["denoising"])
+    return {(clip, seed): statistics.fmean(values) for clip, values in clips.items()}
+
+
+def _clips(losses: Mapping[Pair, float]) -> list[str]:
+    return sorted({clip for clip, _ in losses})
+
+
+def _sweep(choice: Mapping[str, Any]) -> str:
+    header = ["arm", "setting", "score", "broken guards", "chosen"]
+    lines = []
+    for arm, settings in choice["judged"].items():
+        for found in settings:
+            chosen = "yes" if found["setting"] == choice["chosen"][arm] else ""
+            score = MISSING if found["score"] is None else f"{found['score']:.3f}"
+            lines.append([arm, _text(found["setting"]), score, ", ".join(found["broken"]), chosen])
+    return "## The sweep, on validation prompts\n\nScore: mean ratio of jerk and residual; 1 is the base loss.\n\n" + _table(
+        header, lines
+    )
+
+
+def _effect(found: Effect | None, wanted: Requirement) -> str:
+    if found is None:
+        return MISSING
+    if found.interval is None:
+        return _number(found.value, wanted)
+    return f"{_number(found.value, wanted)} [{_number(found.interval[0], wanted)}, {_number(found.interval[1], wanted)}]"
+
+
+def _number(value: float | None, wanted: Requirement) -> str:
+    return MISSING if value is None else f"{value:.3f}" if wanted.kind == "ratio" else f"{value:+.1f}"
+
+
+def _text(setting: Setting | None) -> str:
+    return ", ".join(f"{key} {value}" for key, value in (setting or {}).items())
+
+
+def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))

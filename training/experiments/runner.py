@@ -1,0 +1,226 @@
+"""Does the cells of an experiment: train, sample, measure, each once, by as many processes as are started on the same folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from phys_pipeline.evaluation.evaluator import Evaluator
+from phys_pipeline.evaluation.manifest import read_samples
+from phys_pipeline.evaluation.metric import MetricInfo, Settings
+from phys_pipeline.evaluation.metrics.frame_quality import OPTION
+from phys_pipeline.evaluation.registry import infos, select
+from phys_pipeline.evaluation.rows import Row, read_rows
+from phys_pipeline.families import get_family
+from phys_pipeline.families.sources import description
+from training.experiments.choice import Judgement, choose, judge, read_choice, record_choice
+from training.experiments.config import BASELINE, Arm, Experiment, Setting, digest
+from training.experiments.effects import columns_of
+from training.experiments.ledger import Busy, Cell, Ledger
+from training.experiments.sampling import MANIFEST, equal_compute, sample_column
+from training.experiments.world import Asked, read_prompts, world_digest, write_world
+
+log = logging.getLogger(__name__)
+
+METRICS = ("noweights", "spectrum_distance")
+_POLL = 2.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A column's videos of one split and seed, and all that is needed for them; ``arm`` None is the base model."""
+
+    arm: Arm | None
+    setting: Setting
+    seed: int
+    split: str
+
+    @property
+    def column(self) -> str:
+        """The key of its column in rows and reports."""
+        return BASELINE if self.arm is None else self.arm.name
+
+
+class Runner:
+    """One experiment on its folder. The world is written on the first use."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.ledger = Ledger(Path(experiment.output_dir) / "cells")
+
+    @cached_property
+    def world(self) -> Path:
+        """The folder of clips and prompts."""
+        about, folder = self.experiment, self.experiment.world_folder
+        if about.world is None and not folder.is_dir():
+            shape = about.train_config(about.base_loss, {}, seed=0, output="-", world="-")
+            write_world(
+                folder, about.clips, about.prompts, flawed_share=about.flawed_share, seed=about.world_seed,
+                size=(shape.frames, shape.height, shape.width), fps=shape.fps,
+            )  # fmt: skip
+        return folder
+
+    @cached_property
+    def world_digest(self) -> str:
+        return world_digest(self.world)
+
+    @cached_property
+    def sampler(self) -> dict[str, Any]:
+        """The model's sampling settings with the experiment's changes."""
+        about = self.experiment
+        family = get_family(description(about.model).get("family") or "hunyuan_video")
+        return {**family.generation_defaults(about.model), **about.sampler}
+
+    @cached_property
+    def infos(self) -> list[MetricInfo]:
+        """The metrics of every column."""
+        return [infos()[key] for key in select(METRICS)]
+
+    @property
+    def clean(self) -> Path:
+        return self.world / "clean"
+
+    def prompts(self, split: str) -> list[Asked]:
+        """The first prompts of a split, as many as the experiment takes."""
+        return read_prompts(self.world, split)[: self.experiment.prompts[split]]
+
+    # the cells of a job
+
+    def train_cell(self, job: Job) -> Cell | None:
+        """None where nothing is trained."""
+        if job.arm is None or not job.arm.trains:
+            return None
+        config = self.experiment.train_config(job.arm, job.setting, seed=job.seed, output="-", world="-").to_dict()
+        own = {key: value for key, value in config.items() if key not in ("output_dir", "cache_dir")}
+        inputs = {"config": own, "world": self.world_digest, "model": description(self.experiment.model).get("revision")}
+        return Cell("train", f"{job.column}-seed{job.seed}", inputs)
+
+    def sample_cell(self, job: Job) -> Cell:
+        trained = self.train_cell(job)
+        inputs = {
+            "adapter": trained.key if trained else None, "column": job.column, "seed": job.seed,
+            "candidates": self.candidates(job), "sampler": self.sampler,
+            "prompts": [[a.id, a.text, dict(a.labels)] for a in self.prompts(job.split)],
+            "batch": self.experiment.batch, "model": description(self.experiment.model).get("revision"),
+        }  # fmt: skip
+        return Cell("sample", f"{job.split}-{job.column}-seed{job.seed}", inputs)
+
+    def measure_cell(self, job: Job) -> Cell:
+        inputs = {"videos": self.sample_cell(job).key, "world": self.world_digest}
+        inputs["metrics"] = json.dumps([[info.key, info.version] for info in self.infos])
+        return Cell("measure", f"{job.split}-{job.column}-seed{job.seed}", inputs)
+
+    def candidates(self, job: Job) -> int:
+        """Videos made for each prompt, of which one is kept."""
+        if job.arm is None or not job.arm.best_of:
+            return 1
+        config = self.experiment.train_config(self.experiment.base_loss, {}, seed=job.seed, output="-", world="-")
+        prompts = self.experiment.prompts["test"]
+        return equal_compute(config.max_train_steps, config.train_batch_size, prompts, self.sampler)
+
+    def do(self, job: Job) -> None:
+        """Train, sample and measure, as far as not done yet. Raises Busy when another process is at it."""
+        trained = self.train_cell(job)
+        if trained is not None:
+            self.ledger.run(trained, lambda folder: self._train(job, folder))
+        sampled = self.sample_cell(job)
+        self.ledger.run(
+            sampled,
+            lambda folder: sample_column(
+                folder, self.experiment.model, self.prompts(job.split), job.column,
+                adapter=self.ledger.folder(trained) / "adapter" if trained else None, seed=job.seed, sampler=self.sampler,
+                batch=self.experiment.batch, candidates=self.candidates(job),
+            ),
+        )  # fmt: skip
+        self.ledger.run(self.measure_cell(job), lambda folder: self._measure(job, folder))
+
+    def _train(self, job: Job, folder: Path) -> dict[str, Any]:
+        from training.loop import train
+
+        assert job.arm is not None
+        config = self.experiment.train_config(
+            job.arm, job.setting, seed=job.seed, output=str(folder / "adapter"), world=str(self.world)
+        )
+        train(config, progress=False)
+        return {"steps": config.max_train_steps}
+
+    def _measure(self, job: Job, folder: Path) -> dict[str, Any]:
+        samples = read_samples([str(self.ledger.folder(self.sample_cell(job)) / MANIFEST)])
+        settings = Settings(flow="dis", options={OPTION: str(self.clean)})
+        rows = Evaluator([info.key for info in self.infos], settings, folder).run(samples)
+        return {"rows": len(rows), "failed": sum(row.status == "failed" for row in rows)}
+
+    # the jobs of a stage
+
+    def sweep_jobs(self) -> list[Job]:
+        """The base loss first: all others are compared with it."""
+        seed = self.experiment.sweep_seed
+        return [Job(arm, setting, seed, "validation") for arm in self.experiment.swept() for setting in arm.combinations()]
+
+    def test_jobs(self, choice: dict[str, Any]) -> list[Job]:
+        """Seed by seed, so that a run that is stopped has whole seeds."""
+        jobs = []
+        for seed in self.experiment.seeds:
+            jobs.append(Job(None, {}, seed, "test"))
+            for arm in self.experiment.arms:
+                jobs.append(Job(arm, choice["chosen"].get(arm.ablates or arm.name, {}), seed, "test"))
+        return jobs
+
+    def work(self, jobs: Sequence[Job]) -> None:
+        """Do all jobs; those that other processes hold are waited for."""
+        waiting = list(jobs)
+        while waiting:
+            busy = []
+            for job in waiting:
+                began = time.perf_counter()
+                try:
+                    self.do(job)
+                except Busy:
+                    busy.append(job)
+                    continue
+                if (seconds := time.perf_counter() - began) > 1:
+                    log.info("%s %s %s seed %d: %.1f min", job.split, job.column, job.setting, job.seed, seconds / 60)
+            if len(busy) == len(waiting):
+                time.sleep(_POLL)
+            waiting = busy
+
+    def rows(self, jobs: Sequence[Job]) -> list[Row]:
+        """The rows of finished jobs."""
+        return [row for job in jobs for row in read_rows(self.ledger.folder(self.measure_cell(job)))]
+
+    # the choice
+
+    @property
+    def choice_file(self) -> Path:
+        """Named after all that the choice depends on, so that another sweep has another file."""
+        cells = [self.measure_cell(job).key for job in self.sweep_jobs()]
+        ablated = sorted((arm.name, arm.ablates) for arm in self.experiment.arms if arm.ablates)
+        return Path(self.experiment.output_dir) / "choices" / f"{digest([cells, ablated])}.json"
+
+    def choose(self) -> dict[str, Any]:
+        """Judge the sweep and record the choice."""
+        about = self.experiment
+        judged: dict[str, list[Judgement]] = {}
+        values: dict[str, str] = {}
+        base = columns_of(self.rows([self.sweep_jobs()[0]]), self.infos)[about.base_loss.name]
+        for arm in about.swept():
+            judged[arm.name] = []
+            for setting in arm.combinations():
+                job = Job(arm, setting, about.sweep_seed, "validation")
+                rows = self.rows([job])
+                values[self.measure_cell(job).key] = digest([[row.sample, row.metric, row.value] for row in rows])
+                column = columns_of(rows, self.infos)[arm.name]
+                judged[arm.name].append(judge(base, column, setting, self.clean))
+        candidates = [arm.name for arm in about.arms if arm.candidate]
+        basis = {"sweep_seed": about.sweep_seed, "world": self.world_digest, "values": values}
+        return record_choice(self.choice_file, choose(judged, candidates, basis))
+
+    def recorded_choice(self) -> dict[str, Any]:
+        """The choice. Raises ConfigError when none is recorded."""
+        return read_choice(self.choice_file)

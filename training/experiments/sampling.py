@@ -1,0 +1,93 @@
+"""Videos of one column: every prompt from its own fixed noise, with an adapter, without, or the best of several."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from phys_pipeline.adapters import load_adapter, unload_adapter
+from phys_pipeline.atomic import atomic_file
+from phys_pipeline.families import LoadedModel, load_model
+from phys_pipeline.media import Video, write_video
+from phys_pipeline.pipelines.best import Candidate, judged
+from phys_pipeline.scoring import score_video
+from training.evaluate_tiny import generate
+from training.experiments.world import Asked
+
+MANIFEST = "manifest.jsonl"
+_ADAPTER = "experiment"
+_CRF = 10
+
+
+def noise_seed(prompt: str, seed: int, candidate: int = 0) -> int:
+    """Seed of the start noise: of the prompt's id and the run's seed alone, so the same in every column."""
+    return int.from_bytes(hashlib.sha256(f"{prompt}:{seed}:{candidate}".encode()).digest()[:7], "little")
+
+
+@lru_cache(maxsize=1)
+def base_model(source: str) -> LoadedModel:
+    """The base model's pipeline, loaded once per process."""
+    loaded = load_model(source)
+    loaded.pipeline.set_progress_bar_config(disable=True)
+    return loaded
+
+
+def equal_compute(steps: int, batch: int, prompts: int, sampler: Mapping[str, Any]) -> int:
+    """How many videos per prompt cost what training an adapter and making one video per prompt costs; at least 2.
+
+    Counted in passes through the network for one clip: a training step is three (the backward pass counts twice), a sampling step
+    one, or two with guidance by a negative prompt.
+    """
+    one = prompts * int(sampler["num_inference_steps"]) * (2 if sampler["true_cfg_scale"] > 1 else 1)
+    return max(2, 1 + round(3 * steps * batch / one))
+
+
+def sample_column(
+    folder: Path, model: str, prompts: Sequence[Asked], column: str, *, adapter: Path | None, seed: int,
+    sampler: Mapping[str, Any], batch: int, candidates: int = 1,
+) -> dict[str, Any]:  # fmt: skip
+    """Write a video for each prompt and the manifest that `phys-pipeline evaluate` reads; batches that are there are kept.
+
+    With several ``candidates`` the one of lowest motion loss that moves is kept (:mod:`phys_pipeline.pipelines.best`). The
+    batches are the same in every column, so that equal weights give equal bits.
+    """
+    loaded = base_model(model)
+    settings = {**loaded.family.generation_defaults(loaded.source), **sampler}
+    if adapter is not None:
+        load_adapter(loaded.pipeline, adapter, name=_ADAPTER)
+    try:
+        for start in range(0, len(prompts), batch):
+            part = prompts[start : start + batch]
+            if all((folder / f"{asked.id}.mp4").is_file() for asked in part):
+                continue
+            takes = [_videos(loaded, part, seed, number, settings) for number in range(candidates)]
+            for place, asked in enumerate(part):
+                write_video(folder / f"{asked.id}.mp4", _best([take[place] for take in takes]), crf=_CRF)
+    finally:
+        if adapter is not None:
+            unload_adapter(loaded.pipeline, _ADAPTER)
+    rows = [
+        {"video": f"{a.id}.mp4", "model": column, "id": a.id, "prompt": a.text, "seed": seed, "fps": settings["fps"], **a.labels}
+        for a in prompts
+    ]
+    with atomic_file(folder / MANIFEST) as temporary:
+        temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return {"videos": len(rows)}
+
+
+def _videos(loaded: LoadedModel, part: Sequence[Asked], seed: int, number: int, settings: dict[str, Any]) -> list[Video]:
+    noise = [noise_seed(asked.id, seed, number) for asked in part]
+    clips = generate(loaded.pipeline, [asked.text for asked in part], noise, settings, batch=len(part))
+    return [Video.from_tensor(clip, fps=settings["fps"]) for clip in clips]
+
+
+def _best(takes: Sequence[Video]) -> Video:
+    if len(takes) == 1:
+        return takes[0]
+    reports = [score_video(video) for video in takes]
+    found = [Candidate(n, float(r.loss["composite"]), float(r.dynamic_degree)) for n, r in enumerate(reports)]
+    return takes[judged(found)[0]]
