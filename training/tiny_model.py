@@ -32,7 +32,7 @@ _CAPTION_WORDS = (
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Widths and depths of the transformer and text encoders; ``SIZES`` holds the two in use."""
+    """Widths and depths of the transformer and text encoders; ``SIZES`` holds those in use."""
 
     heads: int = 4
     head_dim: int = 32
@@ -42,7 +42,7 @@ class ModelSize:
     rope_axes: tuple[int, int, int] = (8, 12, 12)
 
 
-SIZES = {"tiny": ModelSize(), "smoke": ModelSize(2, 12, 1, 1, 16, (4, 4, 4))}
+SIZES = {"tiny": ModelSize(), "small": ModelSize(heads=6), "smoke": ModelSize(2, 12, 1, 1, 16, (4, 4, 4))}
 
 
 def _corpus(captions: Sequence[str] | None) -> list[str]:
@@ -143,10 +143,10 @@ class TinyModel(nn.Module):
     def condition(self, captions: Sequence[str]) -> dict[str, torch.Tensor]:
         """Text inputs of the transformer: those of the pipeline, but padded only to the longest caption (same result)."""
         options: dict[str, Any] = {"padding": "longest", "truncation": True, "return_tensors": "pt"}
-        words = self.tokenizer(list(captions), max_length=MAX_TEXT_TOKENS, **options)
+        words = self.tokenizer(list(captions), max_length=MAX_TEXT_TOKENS, **options).to(self.text_encoder.device)
         mask = words.attention_mask
         states = self.text_encoder(input_ids=words.input_ids, attention_mask=mask, output_hidden_states=True).hidden_states[-3]
-        whole = self.tokenizer_2(list(captions), max_length=77, **options)
+        whole = self.tokenizer_2(list(captions), max_length=77, **options).to(self.text_encoder_2.device)
         pooled = self.text_encoder_2(whole.input_ids).pooler_output
         return {"encoder_hidden_states": states, "encoder_attention_mask": mask, "pooled_projections": pooled}
 
@@ -209,7 +209,7 @@ def _edit_json(path: Path, **changes: str) -> None:
 
 def _half_copy(part: nn.Module) -> nn.Module:
     copy = type(part)(part.config) if hasattr(part.config, "to_dict") else type(part).from_config(part.config)  # type: ignore
-    copy.load_state_dict(part.state_dict())
+    copy.load_state_dict(part.state_dict())  # the copy is on the CPU wherever the part is
     return copy.half()
 
 

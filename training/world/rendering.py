@@ -96,7 +96,7 @@ def _steady_body(scene: Scene, draw: _Draw, frames: int, side: int) -> tuple[Bod
 
 
 def render(scene: Scene, rng: np.random.Generator, frames: int, side: int, spread: float) -> Rendered:
-    """Draw what ``scene`` leaves open, and paint it. ``spread`` in [0, 1]: with 0 the scene tells the layout, but not the look."""
+    """Draw what ``scene`` leaves open, and paint it. ``spread`` in [0, 1]: with 0 the scene tells the layout, not the look."""
     draw = _Draw(rng, spread, frames, side)
     motion = _speeds(scene.camera, draw, camera=True) if scene.camera else {}
     camera = steady(frames, (0.0, 0.0), **motion)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Clips of the world: a function of (seed, index), in stated shares, with a truth that pixels follow and flaws no caption tells."""
+"""Clips of the world: a function of (seed, index), in stated shares; pixels follow the truth, and no caption tells a flaw."""
 
 from __future__ import annotations
 
