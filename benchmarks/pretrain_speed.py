@@ -2,8 +2,8 @@
 
     python benchmarks/pretrain_speed.py [--rounds 5]
 
-Each variant in turn in every round, so that what else the machine does hits all of them; processor time of the one thread, and the
-ratio to the plain step of the same round. Latents are random: times don't depend on them. Writes docs/results/pretrain_speed.md.
+Each variant in turn in every round, so that what else the machine does hits all; processor time of the one thread, and the ratio
+to the plain step of the same round. Latents are random: times don't depend on them. Writes docs/results/pretrain_speed.md.
 """
 
 from __future__ import annotations

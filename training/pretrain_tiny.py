@@ -111,7 +111,7 @@ def stage_at(preset: Preset, step: int) -> Stage:
 
 def shard_loss(model: TinyModel, batch: Batch, sigma: torch.Tensor, part: slice, *, bf16: bool = False) -> torch.Tensor:
     """Mean squared error of the velocity over one part of the batch; ``sigma`` (B,). ``bf16``: the model under autocast."""
-    path, device = RectifiedFlow(), model.transformer.device
+    path, device = RectifiedFlow(), next(model.parameters()).device
     latents, noise, level, guidance = (t[part].to(device) for t in (batch.latents, batch.noise, sigma, batch.guidance))
     noisy = path.corrupt(latents, noise, level)
     with torch.autocast(device.type, torch.bfloat16, enabled=bf16):

@@ -118,7 +118,7 @@ def train_autoencoder(
     if resume and (final / "config.json").exists():
         return FrameAutoencoder.from_pretrained(final).eval().to(device)
     torch.manual_seed(seed)
-    model = (FrameAutoencoder() if decoder_of is None else copy.deepcopy(decoder_of)).to(device)
+    model = (FrameAutoencoder() if decoder_of is None else copy.deepcopy(decoder_of)).to(device)  # type: ignore[arg-type]
     trained, peak, offset = (model, 2e-3, 0) if decoder_of is None else (model.decoder, 1e-3, _DECODER_OFFSET)
     model.train().requires_grad_(False)
     trained.requires_grad_(True)

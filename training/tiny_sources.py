@@ -105,9 +105,8 @@ class WorldSource:
 
     def shown(self, label: Any, rng: np.random.Generator, one_way: bool) -> tuple[bool, str] | None:
         scene, flaw = Scene.from_list(label[0]), label[1]
-        reverse = (
-            None if flaw in ("reverse", "cut") else scene.backwards()
-        )  # played backwards, neither begins as its caption says
+        turnable = flaw not in ("reverse", "cut")  # played backwards, these don't begin as their captions say
+        reverse = scene.backwards() if turnable else None
         backwards = False
         if one_way:
             if not scene.simple:
