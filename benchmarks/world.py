@@ -56,11 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         kinds[clip.scene.kind if clip.scene.kind != "event" else f"event: {clip.scene.motions[0]}"] += 1
         forbidden += is_held_out(clip.scene)
     seconds = time.process_time() - began
-    text = [
-        "# The training world, measured",
-        "",
-        f"Made by `python benchmarks/world.py --clips {options.clips} --seed {options.seed}`.",
-    ]
+    command = f"python benchmarks/world.py --clips {options.clips} --seed {options.seed}"
+    text = ["# The training world, measured", "", f"Made by `{command}`."]
     text += [f"{options.clips} clips of 16 frames of 64x64: {len(digests)} distinct (8 bits), {len(captions)} captions."]
     text += [f"{options.clips / seconds:.0f} clips per second of processor time on one thread, hashing included. Held out:"]
     text += [

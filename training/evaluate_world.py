@@ -1,7 +1,7 @@
 """Ask a model of the procedural world for what it never saw, and judge each clip beside a clean one of the same scene.
 
     python training/evaluate_world.py --model out/world/model --report docs/results/world_model.md
-    python training/evaluate_world.py --prompts 128                     # the clean clips alone: what the judges make of perfect motion
+    python training/evaluate_world.py --report docs/results/world_judges.md     # the clean clips alone: are the judges right?
 
 Direction, jerk and residual come from `phys-pipeline evaluate`; sharpness is the power of fine detail, and the area of a single
 shape on a plain ground is followed by training/tiny_tracker.py. Rows stay in --work, from which an interrupted run goes on.
@@ -36,6 +36,7 @@ METRICS = ("direction_accuracy", "sim2_jerk", "sim2_residual", "active_share")
 CLEAN, MODEL = "clean", "model"
 FPS = 8.0
 _FINE = 0.25  # cycles per pixel, half of the highest
+_PLAIN = 0.03  # standard deviation of the top border in any colour
 
 
 def fine_power(video: torch.Tensor) -> float:  # (3, T, H, W) in [0, 1]
@@ -49,9 +50,14 @@ def fine_power(video: torch.Tensor) -> float:  # (3, T, H, W) in [0, 1]
     return float(power[:, radius >= _FINE].mean())
 
 
+def has_plain_ground(clip: WorldClip) -> bool:
+    """Whether the tracker's idea of the ground, one colour, fits the clean clip."""
+    return clip.scene.kind == "shape" and not clip.scene.camera and float(clip.video[:, 0, :2].std((-2, -1)).max()) < _PLAIN
+
+
 def area_drift(video: torch.Tensor, clip: WorldClip) -> float | None:
     """Change of the body's area that a trend doesn't explain, as a share; None where the tracker can't follow."""
-    if clip.scene.kind != "shape" or clip.scene.camera:
+    if not has_plain_ground(clip):
         return None
     seen = track(video, clip.scene.subject.split()[1])
     return None if seen is None else seen.area_spread
@@ -85,7 +91,7 @@ def report(clips: list[WorldClip], videos: dict[str, list[torch.Tensor]], rows: 
     order = list(videos)
     lines = ["# Held-out prompts of the world", "", f"Made by `{command}`. {about}", ""]
     lines += [
-        "The clean column holds procedural clips of the same scenes, without flaws: what the judges give perfect motion.",
+        "The clean column holds procedural clips of the same scenes without flaws: what the judges give perfect motion.",
         "",
     ]
     lines += ["| Direction as asked | " + " | ".join(order) + " |", "|---|" + "---|" * len(order)]

@@ -21,7 +21,10 @@ _FALL, _ARC, _SWING = 0.9, 0.45, 0.5  # px per frame squared, at 64 px and 16 fr
 
 @dataclass(frozen=True)
 class Simulated:
-    """``poses``: (T, 4) of each body, log sizes 0. ``floor``: its y in px, None without one. ``speed``: of the first at first."""
+    """``poses``: (T, 4) of each body, log sizes 0. ``floor``: its y in px, None without one.
+
+    ``speed``: mean of the first body per frame, in px, or in rad where it spins in place.
+    """
 
     poses: list[Pose]
     floor: float | None
@@ -102,7 +105,6 @@ def simulate(event: str, shape: str, radius: float, frames: int, side: int, rng:
         body = _add(space, shape, radius, (middle - sign * side * 0.36, middle + side * draw(-0.06, 0.06)), 0.95)
         body.velocity = (sign * speed, 0)
         others.append(_add(space, shape, radius, (middle + sign * side * 0.05, middle + side * draw(-0.06, 0.06)), 0.95))
-    speed = body.velocity.length or abs(body.angular_velocity)
     moving = [body, *others]
     poses = np.zeros((len(moving), frames, 4))
     for frame in range(frames):
@@ -110,4 +112,6 @@ def simulate(event: str, shape: str, radius: float, frames: int, side: int, rng:
             poses[number, frame, :3] = item.position.x, item.position.y, item.angle
         for _ in range(_SUBSTEPS):
             space.step(1 / _SUBSTEPS)
+    steps = np.diff(poses[0], axis=0)
+    speed = np.abs(steps[:, 2]).mean() if event.startswith("spins") else np.hypot(steps[:, 0], steps[:, 1]).mean()
     return Simulated(list(poses), floor, float(speed))

@@ -16,6 +16,7 @@ from training.world.scenes import Scene
 _STEPS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 _TEXTURED_SHARE = 0.4  # of the grounds behind a still camera
 _GROUND_CONTRAST = 0.6  # of textures behind bodies, so that the bodies stand out
+_LARGE = (14.0, 17.0)  # radii in px of what only turns, or rests: smaller, turning hardly shows in latents of 8x8 pixels
 _MARGIN = 2.0  # pixels that a body keeps from the border, where there is room
 
 
@@ -69,7 +70,7 @@ def _steady_body(scene: Scene, draw: _Draw, frames: int, side: int) -> tuple[Bod
     for motion in scene.motions:
         speeds |= _speeds(motion, draw)
     travels = "velocity" in speeds
-    radius = draw.scale * (draw(9.5, 12.5) if travels else draw(12.0, 16.0))
+    radius = draw.scale * (draw(9.5, 12.5) if travels else draw(*_LARGE))
     if "zoom" in speeds and not travels:
         radius = draw.scale * draw(10.0, 12.5)  # half way
     zoom = speeds.get("zoom", 0.0)
@@ -108,7 +109,7 @@ def render(scene: Scene, rng: np.random.Generator, frames: int, side: int, sprea
     floor, speed = None, 0.0
     if scene.kind == "event":
         colour, shape = scene.subject.split()
-        radius = draw.scale * draw(9.0, 12.0)
+        radius = draw.scale * (draw(*_LARGE) if scene.motions[0].startswith("spins") else draw(9.0, 12.0))
         event = simulate(scene.motions[0], shape, radius, frames, side, rng, spread)
         floor, speed = event.floor, event.speed
         colours = [colour, scene.other]
