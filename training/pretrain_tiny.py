@@ -42,7 +42,10 @@ from training.tiny_sources import WORLDS, clip_source
 EARLY_SHIFT = 3.0  # first the look, at moderate noise; then SHIFT, so that the layout gets its share of the steps (16 %, not 2)
 UNIFORM_SHARE = 0.125  # of the noise levels; the rest is logit-normal
 EMA = 0.999
-CARD = (Path(__file__).parent / "tiny_model_card.md").read_text(encoding="utf-8")  # once, so that an edit can't stop a long run
+CARDS = {  # read once, so that an edit can't stop a long run
+    world: (Path(__file__).parent / name).read_text(encoding="utf-8")
+    for world, name in zip(WORLDS, ("tiny_model_card.md", "world_model_card.md", "world_model_card.md"), strict=True)
+}
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,7 @@ class Log:
 def export(averaged: TinyModel, autoencoder: FrameAutoencoder, output: Path, preset: Preset, provenance: dict[str, Any]) -> None:
     """Write the averaged model as a diffusers folder."""
     megabytes = sum(p.numel() for p in [*averaged.parameters(), *autoencoder.parameters()]) * 2 / 1e6
-    card = CARD.format(
+    card = CARDS[preset.world].format(
         parameters=f"{sum(p.numel() for p in averaged.transformer.parameters()) / 1e6:.1f}",  # type: ignore[attr-defined]
         megabytes=f"{megabytes:.0f}",
         shift=SHIFT,
