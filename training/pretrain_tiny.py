@@ -189,7 +189,8 @@ def pretrain(
     if steps < 1 or preset.batch % workers:
         raise ConfigError(f"steps={steps}, workers={workers}: use steps >= 1 and workers that divide the batch of {preset.batch}")
     checkpoint = work / "checkpoint.pt"
-    if checkpoint.exists() and not resume:
+    settings = work / "settings.json"
+    if settings.exists() and not resume:
         raise ConfigError(f"{work} already holds a run: add --resume, or choose another --work")
     work.mkdir(parents=True, exist_ok=True)
     state = torch.load(checkpoint, weights_only=True, map_location=device) if checkpoint.exists() else None
@@ -197,12 +198,15 @@ def pretrain(
         "seed": seed,
         "world": preset.world,
         "batch": preset.batch,
+        "spread": preset.spread,
         "size": describe(SIZES[preset.size]),
         "workers": workers,
         "stages": [asdict(s) for s in preset.stages],
     }
-    if state is not None and state["identity"] != identity:
-        raise ConfigError(f"{checkpoint} was made with other settings: resume with {state['identity']}, or choose another --work")
+    if settings.exists() and (earlier := json.loads(settings.read_text(encoding="utf-8"))) != identity:
+        raise ConfigError(f"{work} was made with other settings: resume with {earlier}, or choose another --work")
+    with atomic_file(settings) as path:
+        path.write_text(json.dumps(identity) + "\n", encoding="utf-8")
     log = Log(work / "log.jsonl", (state["step"] if state else 0) if resume else None)
     source = clip_source(preset.world, seed, preset.frames, preset.side, preset.spread)
 
@@ -261,7 +265,7 @@ def pretrain(
             total, since = 0.0, now
         if done % preset.checkpoint_every == 0 or done == last or late:
             record = {"model": model.state_dict(), "averaged": averaged.state_dict(), "optimiser": optimiser.state_dict(),
-                      "step": done, "identity": identity}  # fmt: skip
+                      "step": done}  # fmt: skip
             with atomic_file(checkpoint) as path:
                 torch.save(record, path)
         if done % preset.export_every == 0 or late:
