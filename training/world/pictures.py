@@ -42,12 +42,12 @@ def _scaled(name: str, short_side: int) -> np.ndarray:
     return functional.interpolate(photo, size=size, mode="bilinear", antialias=True, align_corners=False)[0].clamp(0, 1).numpy()
 
 
-def photograph(name: str, side: int, rng: np.random.Generator, mirrored: bool = True) -> np.ndarray:
+def photograph(name: str, side: int, rng: np.random.Generator) -> np.ndarray:
     """A square (3, side, side) of the photograph at a random place along its longer side, half of them mirrored."""
     photo = _scaled(name, side)
     top, left = (int(rng.integers(0, length - side + 1)) for length in photo.shape[1:])
     square = photo[:, top : top + side, left : left + side]
-    return np.ascontiguousarray(square[:, :, ::-1] if mirrored and rng.random() < 0.5 else square)
+    return np.ascontiguousarray(square[:, :, ::-1] if rng.random() < 0.5 else square)
 
 
 def texture(side: int, rng: np.random.Generator) -> np.ndarray:

@@ -22,7 +22,7 @@ _MARGIN = 2.0  # pixels that a body keeps from the border, where there is room
 
 @dataclass(frozen=True)
 class Rendered:
-    """``video``: float32 (3, T, H, W). ``poses``: (T, 4) of each body, then nothing; ``camera``: (T, 4) of the picture.
+    """``video``: float32 (3, T, H, W). ``poses``: (T, 4) of each body in the scene; ``camera``: (T, 4) of the picture.
 
     ``speed``: of the leading motion, per frame: px, rad or log size.
     """
@@ -89,11 +89,8 @@ def _steady_body(scene: Scene, draw: _Draw, frames: int, side: int) -> tuple[Bod
     else:
         colour, shape = scene.subject.split()
         body = Body(shape, colour, radius)
-    return (
-        body,
-        pose,
-        max((_size_of(value) for value in speeds.values()), default=0.0) if len(scene.motions) == 1 else _size_of(velocity),
-    )
+    leading = next(iter(speeds.values()), 0.0)  # of a mixture: the travel, which comes first
+    return body, pose, _size_of(leading)
 
 
 def render(scene: Scene, rng: np.random.Generator, frames: int, side: int, spread: float) -> Rendered:
@@ -117,8 +114,8 @@ def render(scene: Scene, rng: np.random.Generator, frames: int, side: int, sprea
     elif scene.motions:
         body, pose, speed = _steady_body(scene, draw, frames, side)
         bodies = [(body, pose)]
-    if scene.camera:
-        speed = max(speed, *(_size_of(value) for value in motion.values()))
+    if scene.camera and not speed:
+        speed = max(_size_of(value) for value in motion.values())
     if scene.kind == "photograph" and scene.camera:
         ground = sample_picture(photograph(scene.subject, FRAME_SIDE, rng), x, y, reach)
     elif scene.camera or rng.random() < _TEXTURED_SHARE:
