@@ -245,8 +245,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     for seed in options.seeds:
         jobs = [(name, options.steps) for name in options.variants]
-        for name, steps in [("first-frame", 0), *jobs] if seed == options.seeds[0] else jobs:
-            if (name, steps, seed) in have:
+        for name, steps in [("first-frame", 0), *jobs]:
+            if (name, steps, seed) in have or (steps == 0 and any(record["steps"] == 0 for record in done)):
                 continue
             record = measure(name, steps, seed, options.prompts)
             print(json.dumps(record), flush=True)
