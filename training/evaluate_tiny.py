@@ -27,8 +27,8 @@ import phys_pipeline
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.evaluation.statistics import wilson
 from phys_pipeline.media.synthetic import COLOURS, MOTIONS, SHAPES, canonical_caption, is_visible_motion
-from training.tiny_data import Subject, held_out_subjects
 from training.tiny_probe import SIGMA, caption_gaps
+from training.tiny_sources import Subject, held_out_subjects
 from training.tiny_tracker import Track, shows_motion, track
 
 DEFAULT_MODEL = Path(phys_pipeline.__file__).parent / "assets" / "tiny_hunyuan"

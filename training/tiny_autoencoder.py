@@ -14,9 +14,10 @@ import torch
 from torch import nn
 
 from phys_pipeline.atomic import atomic_file
-from phys_pipeline.media.synthetic import make_clip
 from phys_pipeline.models.frame_autoencoder import FrameAutoencoder
+from training.tiny_deadline import Deadline, OutOfTime
 from training.tiny_parallel import ShardedGradients, warmed_cosine
+from training.tiny_sources import ClipSource
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ def _photo_crop(photos: list[np.ndarray], side: int, rng: np.random.Generator) -
     return nn.functional.interpolate(crop, size=(side, side), mode="bilinear", antialias=True, align_corners=False)[0]
 
 
-def _batch(step: int, seed: int, size: int, side: int, photos: list[np.ndarray]) -> torch.Tensor:
+def _batch(step: int, seed: int, size: int, side: int, photos: list[np.ndarray], source: ClipSource) -> torch.Tensor:
     """Return (size, 3, 1, side, side) in [0, 1]; a function of (seed, step) alone. Four frames are taken from each clip."""
     rng = np.random.default_rng((_STREAM, seed, step))
     frames: list[torch.Tensor] = []
@@ -63,7 +64,7 @@ def _batch(step: int, seed: int, size: int, side: int, photos: list[np.ndarray])
         if photos and rng.random() < PHOTO_SHARE:
             frames += [_photo_crop(photos, side, rng) for _ in range(4)]
         else:
-            frames += list(make_clip(rng, frames=4, height=side, width=side).video.transpose(0, 1))
+            frames += list(source.frames(rng, 4).transpose(0, 1))
     return torch.stack(frames[:size])[:, :, None]
 
 
@@ -94,6 +95,7 @@ def equalise_latents(model: FrameAutoencoder, latents: torch.Tensor) -> None:  #
 
 def train_autoencoder(
     work: Path,
+    source: ClipSource,
     *,
     steps: int,
     seed: int,
@@ -102,18 +104,21 @@ def train_autoencoder(
     side: int = 64,
     workers: int = 2,
     resume: bool = False,
+    device: str = "cpu",
+    deadline: Deadline | None = None,
     log: Callable[[dict[str, Any]], None],
 ) -> FrameAutoencoder:
     """Train from scratch or, given ``decoder_of``, only that model's decoder for longer (its latents stay as they are).
 
     Loads a finished one from ``work``/autoencoder or ``work``/decoder when resuming. ``log`` takes one record per 50 steps.
+    OutOfTime when ``deadline`` has passed; the state is then saved.
     """
     stage = "autoencoder" if decoder_of is None else "decoder"
     final, state_path = work / stage, work / f"{stage}_state.pt"
     if resume and (final / "config.json").exists():
-        return FrameAutoencoder.from_pretrained(final).eval()
+        return FrameAutoencoder.from_pretrained(final).eval().to(device)
     torch.manual_seed(seed)
-    model = FrameAutoencoder() if decoder_of is None else copy.deepcopy(decoder_of)
+    model = (FrameAutoencoder() if decoder_of is None else copy.deepcopy(decoder_of)).to(device)  # type: ignore[arg-type]
     trained, peak, offset = (model, 2e-3, 0) if decoder_of is None else (model.decoder, 1e-3, _DECODER_OFFSET)
     model.train().requires_grad_(False)
     trained.requires_grad_(True)
@@ -122,7 +127,7 @@ def train_autoencoder(
     gradients = ShardedGradients(parameters, workers)
     begin = 0
     if resume and state_path.exists():
-        state = torch.load(state_path, weights_only=True)
+        state = torch.load(state_path, weights_only=True, map_location=device)
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
         begin = state["step"]
@@ -130,9 +135,9 @@ def train_autoencoder(
     for step in range(begin, steps):
         for group in optimiser.param_groups:
             group["lr"] = warmed_cosine(step, steps, peak=peak, warm_up=max(1, steps // 10))
-        pixels = _batch(offset + step, seed, batch_size, side, photos) * 2 - 1
+        pixels = (_batch(offset + step, seed, batch_size, side, photos, source) * 2 - 1).to(device)
         noise_seed = torch.Generator().manual_seed(seed * _STREAM + offset + step)
-        noise = torch.randn(batch_size, model.config["latent_channels"], 1, side // 8, side // 8, generator=noise_seed)
+        noise = torch.randn(batch_size, model.config["latent_channels"], 1, side // 8, side // 8, generator=noise_seed).to(device)
         parts = list(zip(pixels.chunk(workers), noise.chunk(workers), strict=True))
 
         def shard_loss(shard: int, parts: list[tuple[torch.Tensor, torch.Tensor]] = parts) -> torch.Tensor:
@@ -151,15 +156,19 @@ def train_autoencoder(
             log({"stage": stage, "step": step + 1, "loss": total / count, "lr": optimiser.param_groups[0]["lr"],
                  "seconds_per_step": (time.monotonic() - started) / (step + 1 - begin)})  # fmt: skip
             total = 0.0
-        if (step + 1) % 200 == 0:
+        late = deadline is not None and deadline.passed and step + 1 < steps
+        if (step + 1) % 200 == 0 or late:
             with atomic_file(state_path) as path:
                 state = {"model": model.state_dict(), "optimiser": optimiser.state_dict(), "step": step + 1}
                 torch.save(state, path)
+        if late:
+            gradients.close()
+            raise OutOfTime
     model.eval().requires_grad_(True)
     if decoder_of is None:
         with torch.no_grad():
-            sample = torch.cat([_batch(steps + i, seed, 64, side, []) for i in range(8)]) * 2 - 1
-            equalise_latents(model, model.encode(sample).latent_dist.mode())  # type: ignore[union-attr]
+            sample = torch.cat([_batch(steps + i, seed, 64, side, [], source) for i in range(8)]) * 2 - 1
+            equalise_latents(model, model.encode(sample.to(device)).latent_dist.mode())  # type: ignore[union-attr]
     gradients.close()
     model.save_pretrained(final)
     return model

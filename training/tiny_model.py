@@ -32,7 +32,7 @@ _CAPTION_WORDS = (
 
 @dataclass(frozen=True)
 class ModelSize:
-    """Widths and depths of the transformer and text encoders; ``SIZES`` holds the two in use."""
+    """Widths and depths of the transformer and text encoders; ``SIZES`` holds those in use."""
 
     heads: int = 4
     head_dim: int = 32
@@ -42,15 +42,15 @@ class ModelSize:
     rope_axes: tuple[int, int, int] = (8, 12, 12)
 
 
-SIZES = {"tiny": ModelSize(), "smoke": ModelSize(2, 12, 1, 1, 16, (4, 4, 4))}
+SIZES = {"tiny": ModelSize(), "small": ModelSize(heads=6), "smoke": ModelSize(2, 12, 1, 1, 16, (4, 4, 4))}
 
 
-def _corpus() -> list[str]:
-    return [*all_captions(), *(f" {word}" for word in _CAPTION_WORDS.split()), _CAPTION_WORDS]
+def _corpus(captions: Sequence[str] | None) -> list[str]:
+    return [*(captions or all_captions()), *(f" {word}" for word in _CAPTION_WORDS.split()), _CAPTION_WORDS]
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Byte-level BPE over the caption vocabulary: common words are one token, any other text falls back to bytes.
+def build_tokenizer(captions: Sequence[str] | None = None) -> PreTrainedTokenizerFast:
+    """Byte-level BPE over ``captions`` (default: those of ``media.synthetic``): common words are one token, others bytes.
 
     Begins with ``<s>``, so that even the empty caption has a token; pads on the right.
     """
@@ -61,7 +61,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         vocab_size=900, min_frequency=1, special_tokens=["<pad>", "<s>", "</s>"], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
-    tokenizer.train_from_iterator(_corpus(), trainer)
+    tokenizer.train_from_iterator(_corpus(captions), trainer)
     begin = [("<s>", tokenizer.token_to_id("<s>"))]
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=begin)
     return PreTrainedTokenizerFast(
@@ -70,8 +70,8 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )  # fmt: skip
 
 
-def build_clip_tokenizer() -> CLIPTokenizer:
-    """A CLIP tokenizer whose merges are learned from the captions; lower-cases, any text falls back to bytes."""
+def build_clip_tokenizer(captions: Sequence[str] | None = None) -> CLIPTokenizer:
+    """A CLIP tokenizer with merges learned from ``captions`` (default as above); lower-cases, any text falls back to bytes."""
     start, end = "<|startoftext|>", "<|endoftext|>"
     learner = Tokenizer(models.BPE(end_of_word_suffix="</w>"))
     learner.normalizer = normalizers.Lowercase()
@@ -82,18 +82,18 @@ def build_clip_tokenizer() -> CLIPTokenizer:
         vocab_size=900, min_frequency=1, special_tokens=[start, end], initial_alphabet=alphabet, end_of_word_suffix="</w>",
         show_progress=False,
     )  # fmt: skip
-    learner.train_from_iterator(_corpus(), trainer)
+    learner.train_from_iterator(_corpus(captions), trainer)
     merges = [tuple(merge) for merge in json.loads(learner.to_str())["model"]["merges"]]
     pieces = [start, end, *alphabet, *(f"{letter}</w>" for letter in alphabet), *("".join(merge) for merge in merges)]
     vocab = {piece: index for index, piece in enumerate(dict.fromkeys(pieces))}
     return CLIPTokenizer(vocab=vocab, merges=merges, model_max_length=77)  # type: ignore[arg-type]  # pairs, as tokenizers wants
 
 
-def stored_tokenizers(folder: Path) -> tuple[PreTrainedTokenizerFast, CLIPTokenizer]:
+def stored_tokenizers(folder: Path, captions: Sequence[str] | None = None) -> tuple[PreTrainedTokenizerFast, CLIPTokenizer]:
     """Both tokenizers from ``folder``, built and stored there at first: learning merges breaks ties differently each time."""
     if not (folder / "tokenizer_2").exists():
-        build_tokenizer().save_pretrained(folder / "tokenizer")
-        build_clip_tokenizer().save_pretrained(folder / "tokenizer_2")
+        build_tokenizer(captions).save_pretrained(folder / "tokenizer")
+        build_clip_tokenizer(captions).save_pretrained(folder / "tokenizer_2")
     return PreTrainedTokenizerFast.from_pretrained(folder / "tokenizer"), CLIPTokenizer.from_pretrained(folder / "tokenizer_2")
 
 
@@ -143,10 +143,10 @@ class TinyModel(nn.Module):
     def condition(self, captions: Sequence[str]) -> dict[str, torch.Tensor]:
         """Text inputs of the transformer: those of the pipeline, but padded only to the longest caption (same result)."""
         options: dict[str, Any] = {"padding": "longest", "truncation": True, "return_tensors": "pt"}
-        words = self.tokenizer(list(captions), max_length=MAX_TEXT_TOKENS, **options)
+        words = self.tokenizer(list(captions), max_length=MAX_TEXT_TOKENS, **options).to(self.text_encoder.device)
         mask = words.attention_mask
         states = self.text_encoder(input_ids=words.input_ids, attention_mask=mask, output_hidden_states=True).hidden_states[-3]
-        whole = self.tokenizer_2(list(captions), max_length=77, **options)
+        whole = self.tokenizer_2(list(captions), max_length=77, **options).to(self.text_encoder_2.device)
         pooled = self.text_encoder_2(whole.input_ids).pooler_output
         return {"encoder_hidden_states": states, "encoder_attention_mask": mask, "pooled_projections": pooled}
 
@@ -209,7 +209,7 @@ def _edit_json(path: Path, **changes: str) -> None:
 
 def _half_copy(part: nn.Module) -> nn.Module:
     copy = type(part)(part.config) if hasattr(part.config, "to_dict") else type(part).from_config(part.config)  # type: ignore
-    copy.load_state_dict(part.state_dict())
+    copy.load_state_dict(part.state_dict())  # the copy is on the CPU wherever the part is
     return copy.half()
 
 

@@ -129,7 +129,7 @@ def _moved_coordinates(
     return cos * x + sin * y, cos * y - sin * x, size
 
 
-def _signed_distance(shape: str, x: np.ndarray, y: np.ndarray, radius: float) -> np.ndarray:
+def signed_distance(shape: str, x: np.ndarray, y: np.ndarray, radius: float) -> np.ndarray:
     """Distance to the outline in pixels, negative inside (a lower bound of it outside corners)."""
     if shape == "circle":
         return np.hypot(x, y) - np.float32(0.95 * radius)
@@ -155,10 +155,10 @@ def _signed_distance(shape: str, x: np.ndarray, y: np.ndarray, radius: float) ->
 
 def _coverage(shape: str, x: np.ndarray, y: np.ndarray, size: np.ndarray, radius: float) -> np.ndarray:
     """Anti-aliased share of each pixel that the shape covers, (T, H, W) in [0, 1]."""
-    return np.clip(np.float32(0.5) - _signed_distance(shape, x, y, radius) * size, 0, 1)
+    return np.clip(np.float32(0.5) - signed_distance(shape, x, y, radius) * size, 0, 1)
 
 
-def _plane_waves(
+def plane_waves(
     x: np.ndarray, y: np.ndarray, rng: np.random.Generator, waves: int, shortest: float, longest: float
 ) -> np.ndarray:
     """Sum of random plane waves with amplitude proportional to wavelength; (3, *x.shape), zero mean, about unit variance."""
@@ -191,7 +191,7 @@ def textured_clip(
     _check_size(frames, height, width)
     truth = MotionTruth(float(velocity[0]), float(velocity[1]), float(rotation), float(zoom))
     x, y, _ = _moved_coordinates(frames, height, width, truth, ((width - 1) / 2, (height - 1) / 2))
-    texture = _plane_waves(x, y, np.random.default_rng(seed), waves=120, shortest=5.0, longest=float(max(height, width, 16)))
+    texture = plane_waves(x, y, np.random.default_rng(seed), waves=120, shortest=5.0, longest=float(max(height, width, 16)))
     return SyntheticClip(torch.from_numpy(np.clip(0.5 + 0.16 * texture, 0, 1)), "a moving texture", truth)
 
 
@@ -229,13 +229,13 @@ def object_clip(
     if texture:
         moved = MotionTruth(float(background_velocity[0]), float(background_velocity[1]))
         bx, by, _ = _moved_coordinates(frames, height, width, moved, (0.0, 0.0))
-        backdrop += np.float32(texture) * _plane_waves(bx, by, rng, waves=60, shortest=6.0, longest=float(max(height, width, 16)))
+        backdrop += np.float32(texture) * plane_waves(bx, by, rng, waves=60, shortest=6.0, longest=float(max(height, width, 16)))
     paint = np.asarray(COLOURS[colour], np.float32)[:, None, None, None]
     video = np.clip(backdrop * (1 - cover) + paint * cover, 0, 1)
     return SyntheticClip(torch.from_numpy(video), f"a {colour} {shape}", truth, shape, colour)
 
 
-def _background(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
+def dark_background(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     """A dark still background (3, 1, H, W): flat, a gradient, or a soft texture."""
     base = (rng.uniform(0.04, 0.34) + rng.uniform(-0.03, 0.03, 3)).astype(np.float32)[:, None, None, None]
     kind = rng.random()
@@ -247,7 +247,7 @@ def _background(height: int, width: int, rng: np.random.Generator) -> np.ndarray
         ramp = math.cos(direction) * (x / max(width, 1) - 0.5) + math.sin(direction) * (y / max(height, 1) - 0.5)
         return np.clip(base + np.float32(slope) * ramp[None, None].astype(np.float32), 0, 1)
     side = min(height, width)
-    soft = _plane_waves(x[None], y[None], rng, waves=6, shortest=0.35 * side, longest=1.2 * side)
+    soft = plane_waves(x[None], y[None], rng, waves=6, shortest=0.35 * side, longest=1.2 * side)
     return np.clip(base + np.float32(rng.uniform(0.015, 0.04)) * soft, 0, 1)
 
 
@@ -308,7 +308,7 @@ def make_clip(
     x, y, size = _moved_coordinates(frames, height, width, truth, (start[0], start[1]), angle)
     cover = _coverage(shape, x, y, size, radius)[None]
     paint = np.asarray(COLOURS[colour], np.float32) * np.float32(rng.uniform(0.92, 1.0))
-    backdrop = _background(height, width, rng)
+    backdrop = dark_background(height, width, rng)
     video = backdrop * (1 - cover) + paint[:, None, None, None] * cover
     caption = write_caption(colour, shape, motion, rng, paraphrase)
     return SyntheticClip(torch.from_numpy(np.ascontiguousarray(video, dtype=np.float32)), caption, truth, shape, colour, motion)

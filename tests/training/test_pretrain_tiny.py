@@ -17,10 +17,11 @@ from phys_pipeline.models import FrameAutoencoder
 from training import pretrain_tiny
 from training.evaluate_tiny import Trial, contact_sheet, draw_subjects, generate, write_report
 from training.tiny_autoencoder import equalise_latents
-from training.tiny_data import LatentPool, held_out_subjects
+from training.tiny_data import LatentPool
 from training.tiny_model import SIZES, TinyModel, build_clip_tokenizer, build_tokenizer, stored_tokenizers
 from training.tiny_parallel import ShardedGradients, trapezoid, warmed_cosine
 from training.tiny_probe import caption_gaps, swapped
+from training.tiny_sources import ShapeSource, held_out_subjects
 from training.tiny_tracker import shows_motion, track
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -156,7 +157,8 @@ def test_pool_batches_depend_on_seed_and_step_alone_and_never_show_held_out_subj
     autoencoder = FrameAutoencoder().eval()
 
     def pool(folder: str) -> LatentPool:
-        return LatentPool(tmp_path / folder, autoencoder, seed=1, frames=3, side=32, chunk=12, initial=1, largest=3, grow_every=5)
+        source = ShapeSource(1, 3, 32)
+        return LatentPool(tmp_path / folder, autoencoder, source, seed=1, chunk=12, initial=1, largest=3, grow_every=5)
 
     first, late = pool("a"), pool("b")
     for step in range(12):
@@ -168,7 +170,7 @@ def test_pool_batches_depend_on_seed_and_step_alone_and_never_show_held_out_subj
     assert first.batch(10, 4).captions != there.captions or not torch.equal(first.batch(10, 4).latents, there.latents)
     held_out = held_out_subjects()
     assert len(held_out) == 24 and ("red", "square", "moves right") not in held_out
-    shown = set(first._subjects)
+    shown = set(first._labels)
     assert not shown & set(held_out)
     forbidden = {f"a {c} {s} {m}" for c, s, m in held_out}
     assert not {caption for step in range(12) for caption in first.batch(step, 4).captions} & forbidden
@@ -177,7 +179,7 @@ def test_pool_batches_depend_on_seed_and_step_alone_and_never_show_held_out_subj
 def test_one_way_batches_show_no_reverse_and_reversed_clips_carry_the_fitting_caption(tmp_path: Path):
     torch.manual_seed(0)
     pool = LatentPool(
-        tmp_path, FrameAutoencoder().eval(), seed=1, frames=3, side=32, chunk=24, initial=1, largest=1, grow_every=1
+        tmp_path, FrameAutoencoder().eval(), ShapeSource(1, 3, 32), seed=1, chunk=24, initial=1, largest=1, grow_every=1
     )
     shown: dict[bool, set[str]] = {False: set(), True: set()}
     for step in range(40):
@@ -188,7 +190,7 @@ def test_one_way_batches_show_no_reverse_and_reversed_clips_carry_the_fitting_ca
                     continue
                 stored = pool._latents[0].float()
                 index = int(((stored == latents).flatten(1).all(1) | (stored == latents.flip(1)).flatten(1).all(1)).nonzero()[0])
-                colour, shape, motion = pool._subjects[index]
+                colour, shape, motion = pool._labels[index]
                 if motion != "stays still" and torch.equal(stored[index], latents.flip(1)):
                     motion = REVERSED[motion]
                 assert caption in {write_caption(colour, shape, motion, np.random.default_rng(i), 0.5) for i in range(60)}
