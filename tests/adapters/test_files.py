@@ -37,3 +37,14 @@ def test_header_says_what_the_tensors_are(tmp_path):
 def test_texts_from_files_are_safe_to_use():
     assert shown("a\n\x1b[31mb") == r"a\n\x1b[31mb" and len(shown("x" * 1000)) == 100
     assert json_object('{"a": 1}') == {"a": 1} and json_object("[1]") == json_object("{") == json_object("[" * 100_000) == {}
+
+
+def test_header_lengths_that_look_like_a_pickle_are_no_pickle(tmp_path):
+    """A header of 640 bytes begins with 80 02, as pickles do."""
+    save_file({"x": torch.zeros(2)}, tmp_path / "a.safetensors")
+    content = (tmp_path / "a.safetensors").read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    for prefix in (0x0280, 0x0380, 0x0480, 0x0580, 0x8B1F):
+        padded = prefix.to_bytes(8, "little") + content[8 : 8 + length].ljust(prefix) + content[8 + length :]
+        (tmp_path / "b.safetensors").write_bytes(padded)
+        assert list(read_header(tmp_path / "b.safetensors").tensors) == ["x"]
