@@ -96,7 +96,7 @@ _CAMERA = (
 )
 _COMPLEX = _cue(
     r"(?:walk|danc|leap|jump|gallop|crawl|wrestl|fight|box(?=ers?)|punch|stretch|yawn|twirl|swim|juggl|toss|throw|hug|kiss|clap|"
-    r"trot|pour|splash|drip|melt|flow|stream|ripple|swirl|curl|billow|flap|flutter|wobbl|bend|fold|knead|crumpl|twist|deform|"
+    r"trot|pour|splash|drip|melt|flow(?!er)|stream|ripple|swirl|curl|billow|flap|flutter|wobbl|bend|fold|knead|crumpl|twist|deform|"
     r"squash|flicker|burn|explod|explosion|firework|shatter|break|collaps|crumbl|burst|scatter|collid|crash|bounc|swarm|flock|"
     r"crowd|school of|smok|steam|spark|boil|freez(?=e|ing)|bloom|opens? its|morph|transform|shak(?=e|ing)|trembl|gust)\w*|"
     r"runs?(?! out)|running|waves?|swings? (?:a)?round|changes? its shape",

@@ -131,3 +131,8 @@ def test_the_words_that_decided_are_kept_and_doubt_is_shown():
     assert unsure.confidence < sure.confidence and unsure.matched == ()
     contradicting = label_by_rules("A cart moves left, then it moves right.")
     assert contradicting.direction is None and contradicting.confidence < 0.5
+
+
+def test_a_flower_does_not_flow():
+    assert direction_by_rules("a picture of a flower stays still") == "static"
+    assert label_by_rules("a river flows past flowers").motion == "other"

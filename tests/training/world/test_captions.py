@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from phys_pipeline.evaluation.metrics.direction import direction_of_prompt, picture_direction
+from phys_pipeline.evaluation.metrics.direction import picture_direction
+from phys_pipeline.evaluation.prompts.rules import direction_by_rules
 from training.tiny_model import build_tokenizer
 from training.world.captions import direction_of, vocabulary, write_caption
 from training.world.scenes import Scene, draw_scene
@@ -25,7 +26,7 @@ def test_the_evaluator_reads_the_scenes_own_direction_from_every_wording():
         label, text = direction_of(scene), write_caption(scene, rng, 1.0)
         if label is not None and scene.motions != ("falls and bounces",):
             compared += 1
-            assert direction_of_prompt(text) == label, text
+            assert direction_by_rules(text) == label, text
             assert picture_direction(label) is not None
     assert compared > 600
 
