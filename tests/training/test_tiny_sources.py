@@ -100,7 +100,7 @@ def test_a_run_in_pieces_of_no_time_is_the_run_at_once(tmp_path: Path, capsys: p
         torch.load(tmp_path / name / "work" / "checkpoint.pt", weights_only=True) for name in ("straight", "pieces")
     )
     assert straight["step"] == pieces["step"] == 3
-    assert json.loads((tmp_path / "pieces/work/settings.json").read_text())["world"] == "flawed"
+    assert json.loads((tmp_path / "pieces" / "work" / "settings.json").read_text())["world"] == "flawed"
     assert all(torch.equal(value, pieces["averaged"][name]) for name, value in straight["averaged"].items())
     weights = [
         (tmp_path / name / "model/vae/diffusion_pytorch_model.safetensors").read_bytes() for name in ("straight", "pieces")
