@@ -49,6 +49,7 @@ class Evaluator:
         self.infos: dict[str, MetricInfo] = {key: infos()[key] for key in self.keys}
         self.classes = classes_of(self.keys)
         self.available: dict[str, Availability] = {name: metric_class(name)(settings).available() for name in self.classes}
+        self._fingerprints: dict[str, str] = {}
         self._owner = {info.key: name for name in self.classes for info in metric_class(name).infos}
 
     def passes(self) -> list[tuple[str, ...]]:
@@ -61,7 +62,12 @@ class Evaluator:
         return [tuple(together[weights]) for weights in sorted(together, key=lambda weights: weights is not None)]
 
     def fingerprint(self, name: str) -> str:
-        """Digest of what a class's values depend on beside the clip and its version."""
+        """Digest of what a class's values depend on beside the clip and its version; as they are when it is first asked for."""
+        if name not in self._fingerprints:
+            self._fingerprints[name] = self._fingerprint(name)
+        return self._fingerprints[name]
+
+    def _fingerprint(self, name: str) -> str:
         depends: dict[str, Any] = {
             "protocol": self.settings.protocol, "seed": self.settings.seed, "standins": self.settings.standins,
             "options": {key: (str(value), _state(str(value))) for key, value in self.settings.options.items()},
