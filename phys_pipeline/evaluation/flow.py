@@ -233,3 +233,13 @@ def _version(distribution: str) -> str:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return _MISSING
+
+
+class FlowMetric:
+    """What a :class:`~phys_pipeline.evaluation.metric.PairMetric` that uses flow inherits: it can run where flow can."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def available(self) -> Availability:
+        return flow_backend(self._settings)

@@ -144,6 +144,19 @@ class Metric(Protocol):
     def close(self) -> None: ...
 
 
+class LightMetric:
+    """What a :class:`Metric` that loads nothing inherits: it can always run, and there is nothing to set up or to free."""
+
+    def __init__(self, settings: Settings) -> None: ...
+
+    def available(self) -> Availability:
+        return Availability(True)
+
+    def setup(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class PairMetric(Protocol):
     """Computes its keys from neighbouring frames and their flow, in one pass that all such metrics share."""
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings
+from phys_pipeline.evaluation.metric import LightMetric, MetricInfo, MetricResult
 from phys_pipeline.media.cuts import cut_positions, thumbnails
 
 _SAME = 0.05  # grey levels of mean absolute change: a repeated frame
@@ -90,7 +90,7 @@ def _latest(candidates: np.ndarray, distance: np.ndarray) -> int | None:
     return int(candidates[near][-1])
 
 
-class Breaks:
+class Breaks(LightMetric):
     """Counts and shares of what a camera doesn't record."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -108,13 +108,6 @@ class Breaks:
             3, 0.0, 1.0, min_frames=3,
         ),
     )  # fmt: skip
-
-    def __init__(self, settings: Settings) -> None: ...
-
-    def available(self) -> Availability:
-        return Availability(True)
-
-    def setup(self) -> None: ...
 
     def compute(self, clip: DecodedClip) -> Mapping[str, MetricResult]:
         cuts, same, back = clip_cuts(clip), repeated(clip.frames), returns(clip_thumbnails(clip))
@@ -135,8 +128,6 @@ class Breaks:
                 },
             ),
         }
-
-    def close(self) -> None: ...
 
 
 def _with_seconds(details: dict[str, Any], frames: list[int], fps: float | None) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from typing import ClassVar
 import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip, FramePair
-from phys_pipeline.evaluation.flow import flow_backend, squared_length
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings
+from phys_pipeline.evaluation.flow import FlowMetric, squared_length
+from phys_pipeline.evaluation.metric import MetricInfo, MetricResult
 from phys_pipeline.evaluation.metrics.similarity import similarity_flow, whole_frame_track
 
 
-class ObjectFlow:
+class ObjectFlow(FlowMetric):
     """The flow beyond the camera's."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -27,12 +27,6 @@ class ObjectFlow:
             low=0.0, packages=("opencv-python-headless",),
         ),
     )  # fmt: skip
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def available(self) -> Availability:
-        return flow_backend(self._settings)
 
     def start(self, clip: DecodedClip) -> _ObjectFlowState:
         return _ObjectFlowState(clip)

@@ -9,7 +9,7 @@ import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip
 from phys_pipeline.evaluation.flow import working_size
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings
+from phys_pipeline.evaluation.metric import LightMetric, MetricInfo, MetricResult
 from phys_pipeline.media.scaling import scaled_while_reading
 
 
@@ -19,7 +19,7 @@ def spatial_energy(frame: np.ndarray) -> float:
     return sum(float(np.square(np.diff(pixels, axis=axis)).mean()) for axis in (0, 1) if frame.shape[axis] > 1)
 
 
-class Detail:
+class Detail(LightMetric):
     """Energy of the differences between neighbouring pixels."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -30,16 +30,7 @@ class Detail:
         ),
     )  # fmt: skip
 
-    def __init__(self, settings: Settings) -> None: ...
-
-    def available(self) -> Availability:
-        return Availability(True)
-
-    def setup(self) -> None: ...
-
     def compute(self, clip: DecodedClip) -> Mapping[str, MetricResult]:
         size = working_size(clip.video.height, clip.video.width)
         series = [1000 * spatial_energy(scaled_while_reading(frame, *size)) for frame in clip.frames]
         return {"detail": MetricResult(float(np.mean(series)), per_frame=series)}
-
-    def close(self) -> None: ...

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip, FramePair
-from phys_pipeline.evaluation.flow import flow_backend
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings, skipped
+from phys_pipeline.evaluation.flow import FlowMetric
+from phys_pipeline.evaluation.metric import MetricInfo, MetricResult, skipped
 from phys_pipeline.evaluation.metrics.similarity import motions, whole_frame_track
 from phys_pipeline.evaluation.metrics.spectral import motion_report
 from phys_pipeline.evaluation.metrics.warping import NO_RATE
@@ -77,7 +77,7 @@ def _growth(zoom: float) -> str:
     return "zoom_in" if zoom > 0 else "zoom_out"
 
 
-class DirectionAccuracy:
+class DirectionAccuracy(FlowMetric):
     """1 where the clip moves as its label, or else its prompt, says; 0 where it doesn't."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -87,12 +87,6 @@ class DirectionAccuracy:
             min_frames=3, packages=("opencv-python-headless",), version=2,
         ),
     )  # fmt: skip
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def available(self) -> Availability:
-        return flow_backend(self._settings)
 
     def start(self, clip: DecodedClip) -> _DirectionState:
         return _DirectionState(clip)

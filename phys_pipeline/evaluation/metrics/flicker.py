@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings
+from phys_pipeline.evaluation.metric import LightMetric, MetricInfo, MetricResult
 from phys_pipeline.evaluation.metrics.breaks import clip_cuts
 from phys_pipeline.media.scaling import scaled_while_reading
 
@@ -48,7 +48,7 @@ def clip_brightness_flicker(clip: DecodedClip) -> tuple[float, list[float | None
     return clip.shared("brightness flicker", lambda: brightness_flicker(brightness_steps(clip.frames), clip_cuts(clip)))
 
 
-class Flicker:
+class Flicker(LightMetric):
     """VBench's temporal flickering, and flicker of brightness alone."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -64,13 +64,6 @@ class Flicker:
         ),
     )  # fmt: skip
 
-    def __init__(self, settings: Settings) -> None: ...
-
-    def available(self) -> Availability:
-        return Availability(True)
-
-    def setup(self) -> None: ...
-
     def compute(self, clip: DecodedClip) -> Mapping[str, MetricResult]:
         frames = clip.frames
         changes = [float(np.abs(b.astype(np.int16) - a).mean()) / 255 for a, b in pairwise(frames)]
@@ -79,5 +72,3 @@ class Flicker:
             "temporal_flicker": MetricResult(1 - float(np.mean(changes)), per_frame=[1 - change for change in changes]),
             "brightness_flicker": MetricResult(value, per_frame=series),
         }
-
-    def close(self) -> None: ...

@@ -15,7 +15,7 @@ import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip
 from phys_pipeline.evaluation.flow import opencv, opencv_available, working_size
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings, skipped
+from phys_pipeline.evaluation.metric import Availability, LightMetric, MetricInfo, MetricResult, skipped
 from phys_pipeline.evaluation.metrics.spectral import at_rate_of_sample
 from phys_pipeline.media import Video, probe, read_video, resample
 from phys_pipeline.media.scaling import scaled_while_reading
@@ -48,7 +48,7 @@ def overlap(first: np.ndarray, second: np.ndarray) -> float:
 _info = partial(MetricInfo, groups=("noweights", "physics"), decimals=3, low=0.0, high=1.0, packages=("opencv-python-headless",))
 
 
-class Masks:
+class Masks(LightMetric):
     """The four numbers of Physics-IQ for one clip and its reference."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -70,12 +70,8 @@ class Masks:
         ),
     )  # fmt: skip
 
-    def __init__(self, settings: Settings) -> None: ...
-
     def available(self) -> Availability:
         return opencv_available()
-
-    def setup(self) -> None: ...
 
     def compute(self, clip: DecodedClip) -> Mapping[str, MetricResult]:
         reference = clip.sample.reference
@@ -102,8 +98,6 @@ class Masks:
             "spatiotemporal_iou": MetricResult(float(np.mean(by_frame)), per_frame=by_frame),
             "weighted_spatial_iou": MetricResult(overlap(real.mean(axis=0), made.mean(axis=0))),
         }
-
-    def close(self) -> None: ...
 
     def _all(self, reason: str) -> dict[str, MetricResult]:
         return {info.key: skipped(reason) for info in self.infos}

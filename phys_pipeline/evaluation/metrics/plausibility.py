@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from phys_pipeline.evaluation.clip import DecodedClip, FramePair
-from phys_pipeline.evaluation.flow import flow_backend
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings, skipped
+from phys_pipeline.evaluation.flow import FlowMetric
+from phys_pipeline.evaluation.metric import MetricInfo, MetricResult, skipped
 from phys_pipeline.evaluation.metrics.breaks import clip_cuts
 from phys_pipeline.evaluation.metrics.flicker import clip_brightness_flicker
 from phys_pipeline.evaluation.metrics.similarity import STILL, jerk, motions, similarity_track
@@ -59,7 +59,7 @@ def plausibility(parts: Mapping[str, float]) -> float:
     return math.exp(-sum(WEIGHTS[name] * parts[name] for name in WEIGHTS))
 
 
-class Plausibility:
+class Plausibility(FlowMetric):
     """The combined number."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -69,12 +69,6 @@ class Plausibility:
             3, 0.0, 1.0, min_frames=3, packages=("opencv-python-headless",),
         ),
     )  # fmt: skip
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def available(self) -> Availability:
-        return flow_backend(self._settings)
 
     def start(self, clip: DecodedClip) -> _PlausibilityState:
         return _PlausibilityState(clip)

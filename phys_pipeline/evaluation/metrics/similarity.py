@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip, FramePair
-from phys_pipeline.evaluation.flow import flow_backend, opencv, squared_length
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings, skipped
+from phys_pipeline.evaluation.flow import FlowMetric, opencv, squared_length
+from phys_pipeline.evaluation.metric import MetricInfo, MetricResult, skipped
 
 STILL = "nothing moves"
 _LEAST_MOTION = 0.5 / 256  # of the longer side: slower pixels don't count as moving
@@ -175,7 +175,7 @@ def whole_frame_track(clip: DecodedClip) -> SimilarityTrack:
 _info = partial(MetricInfo, groups=("noweights", "motion"), low=0.0, packages=("opencv-python-headless",))
 
 
-class SimilaritySuite:
+class SimilaritySuite(FlowMetric):
     """The five numbers of the suite."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -200,12 +200,6 @@ class SimilaritySuite:
             about="Variance of pixels over time over all variance of the clip: how much changes, broken or not.",
         ),
     )  # fmt: skip
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def available(self) -> Availability:
-        return flow_backend(self._settings)
 
     def start(self, clip: DecodedClip) -> _SimilarityState:
         return _SimilarityState(clip)

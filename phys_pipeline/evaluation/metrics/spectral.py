@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from phys_pipeline.evaluation.clip import DecodedClip
-from phys_pipeline.evaluation.metric import Availability, Direction, MetricInfo, MetricResult, Settings, skipped
+from phys_pipeline.evaluation.metric import Direction, LightMetric, MetricInfo, MetricResult, skipped
 from phys_pipeline.evaluation.metrics.warping import NO_RATE
 from phys_pipeline.media import Video
 
@@ -33,7 +33,7 @@ def _info(key: str, label: str, about: str, direction: Direction = "down", high:
     return MetricInfo(key, label, "loss", direction, ("noweights", "motion", "physics"), about, 3, 0.0, high, min_frames=3)
 
 
-class Spectral:
+class Spectral(LightMetric):
     """Composite, slices and terms of the calibrated preset."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -47,13 +47,6 @@ class Spectral:
             "spectral_dynamic_degree", "Spectral dynamic degree", "How much the clip changes over time.", direction="neutral",
         ),
     )  # fmt: skip
-
-    def __init__(self, settings: Settings) -> None: ...
-
-    def available(self) -> Availability:
-        return Availability(True)
-
-    def setup(self) -> None: ...
 
     def compute(self, clip: DecodedClip) -> Mapping[str, MetricResult]:
         if clip.fps is None:
@@ -71,26 +64,15 @@ class Spectral:
             "spectral_dynamic_degree": MetricResult(report.dynamic_degree, backend="calibrated"),
         }
 
-    def close(self) -> None: ...
 
-
-class SpectralPaper:
+class SpectralPaper(LightMetric):
     """Composite of the paper's own form."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
         _info("spectral_paper", "Spectral loss, paper's form", "Composite as printed in the paper, which prefers broken motion."),
     )
 
-    def __init__(self, settings: Settings) -> None: ...
-
-    def available(self) -> Availability:
-        return Availability(True)
-
-    def setup(self) -> None: ...
-
     def compute(self, clip: DecodedClip) -> Mapping[str, MetricResult]:
         if clip.fps is None:
             return {"spectral_paper": skipped(NO_RATE)}
         return {"spectral_paper": MetricResult(motion_report(clip, "paper").loss["composite"], backend="paper")}
-
-    def close(self) -> None: ...

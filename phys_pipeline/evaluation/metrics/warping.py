@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from phys_pipeline.evaluation.clip import DecodedClip, FramePair
-from phys_pipeline.evaluation.flow import RAFT, FlowEstimator, flow_backend, is_standin, is_visible, squared_length, warp_back
-from phys_pipeline.evaluation.metric import Availability, MetricInfo, MetricResult, Settings, skipped
+from phys_pipeline.evaluation.flow import RAFT, FlowEstimator, FlowMetric, is_standin, is_visible, squared_length, warp_back
+from phys_pipeline.evaluation.metric import MetricInfo, MetricResult, skipped
 from phys_pipeline.evaluation.metrics.similarity import STILL
 from phys_pipeline.media.scaling import scaled_while_reading
 
@@ -58,7 +58,7 @@ _info = partial(MetricInfo, low=0.0, packages=("opencv-python-headless",), stand
 _OWN, _PAPER = ("noweights", "motion"), ("noweights", "motion", "paper")
 
 
-class Warping:
+class Warping(FlowMetric):
     """Warping error, flow score and what is decided from them, in one pass."""
 
     infos: ClassVar[tuple[MetricInfo, ...]] = (
@@ -90,12 +90,6 @@ class Warping:
             "shorter side (VBench), else 0.",
         ),
     )  # fmt: skip
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    def available(self) -> Availability:
-        return flow_backend(self._settings)
 
     def start(self, clip: DecodedClip) -> _WarpingState:
         return _WarpingState(clip, self._settings.protocol == "evalcrafter")
