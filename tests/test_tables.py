@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from phys_pipeline.errors import ConfigError, DataError
-from training.tables import read_table, typed, write_table
+from phys_pipeline.tables import read_table, typed, write_table
 
 ROWS = [{"video": "a, b.mp4", "score": 0.5, "cut": True}, {"video": 'ü "c".mp4', "score": None, "cut": False}]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phys_pipeline.errors import ConfigError, DataError
+from phys_pipeline.subcommands import run_subcommand
 from training.cluster import in_ray
 from training.config import TrainConfig, load_config
 from training.pool import Engine, in_processes
@@ -26,14 +27,8 @@ SOURCE is a folder of clips or a table (.csv, .jsonl, .parquet). `phys-pipeline 
 def main(arguments: Sequence[str]) -> int:
     """Run one of the commands; returns the exit code. Raises PhysPipelineError, with one line, on expected trouble."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {"inspect": inspect, "score": score, "cache": cache}
-    name, *rest = arguments or ["--help"]
-    if name in ("-h", "--help"):
-        print(_USAGE)
-        return 0
-    if name not in commands:
-        raise ConfigError(f"unknown command data {name!r}: use one of {', '.join(commands)}")
     try:
-        return commands[name](rest)
+        return run_subcommand("data", _USAGE, commands, arguments)
     except BrokenPipeError:
         raise
     except OSError as error:  # a folder that can't be written, a full disk

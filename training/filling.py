@@ -14,13 +14,13 @@ import torch
 
 from phys_pipeline.errors import DataError, ModelError
 from phys_pipeline.families import VideoFamily, get_family
+from phys_pipeline.tables import write_table
 from training.cache import CachedDataset, collect
 from training.config import TrainConfig
 from training.encoding import DTYPES, Encoder, Outcome, do_in_worker
 from training.launch import start_accelerator
 from training.pool import Engine, Failure, Job
 from training.sources import Clip, Skipped, join_digests, reason_table, select_entries
-from training.tables import write_table
 
 log = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.media import probe
 from phys_pipeline.media.text import MUTED, Surface
+from phys_pipeline.tables import typed, write_table
 from training.config import TrainConfig
 from training.data import SkipClip, read_windows
 from training.scores import BOOKKEEPING
 from training.sources import CAPTION_COLUMNS, PATH_COLUMNS, Clip, Skipped, find_clips, list_entries
-from training.tables import typed, write_table
 
 _SHEET_FRAMES, _SHEET_WIDTH = 6, 720  # pixels
 _SHEET_ROWS = 100

@@ -14,9 +14,9 @@ import numpy as np
 
 from phys_pipeline.errors import DataError, PhysPipelineError
 from phys_pipeline.media.cuts import has_cut
+from phys_pipeline.tables import Row, check_suffix, read_table, write_table
 from training.pool import Engine, Failure, Job, in_processes
 from training.sources import Entry
-from training.tables import Row, check_suffix, read_table, write_table
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from phys_pipeline.errors import ConfigError, DataError
+from phys_pipeline.tables import read_table
 from training.config import TrainConfig
-from training.tables import read_table
 
 STILL_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 SUFFIXES = (

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from phys_pipeline.atomic import atomic_file
-from phys_pipeline.errors import AdapterError, ConfigError
+from phys_pipeline.errors import AdapterError
+from phys_pipeline.subcommands import run_subcommand
 
 _USAGE = """usage: phys-pipeline adapter inspect FILE [--json]
        phys-pipeline adapter convert FILE --to diffusers|comfyui -o FILE.safetensors
@@ -25,13 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     commands: dict[str, Callable[[Sequence[str]], int]] = {
         "inspect": inspect, "convert": convert, "verify": verify, "merge": merge, "extract-metadata": extract_metadata,
     }  # fmt: skip
-    name, *rest = arguments or ["--help"]
-    if name in ("-h", "--help"):
-        print(_USAGE)
-        return 0
-    if name not in commands:
-        raise ConfigError(f"unknown command adapter {name!r}: use one of {', '.join(commands)}")
-    return commands[name](rest)
+    return run_subcommand("adapter", _USAGE, commands, arguments)
 
 
 def inspect(arguments: Sequence[str]) -> int:

@@ -9,8 +9,6 @@ prompts     .jsonl or .csv with id (or the file names' first part), prompt and l
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +18,7 @@ from typing import Any
 from phys_pipeline.errors import DataError
 from phys_pipeline.evaluation.prompts.prompt_set import load_prompts
 from phys_pipeline.evaluation.sample import LABELS, VideoSample
+from phys_pipeline.tables import read_table
 
 VIDEO_SUFFIXES = (".mp4", ".webm", ".mkv", ".mov", ".avi", ".m4v", ".gif", ".webp")
 SHIPPED = "motion"
@@ -42,7 +41,7 @@ def read_prompts(source: str) -> dict[str, dict[str, Any]]:
     if source == SHIPPED or Path(source).suffix.lower() in (".json", ".txt"):
         found = load_prompts(None if source == SHIPPED else source)
         return {p.id: {"prompt": p.text, **(p.label.sample_labels() if p.label else {})} for p in found}
-    return {row["id"]: row for row in map(_with_id, _table(Path(source)))}
+    return {row["id"]: row for row in map(_with_id, read_table(source))}
 
 
 def _samples_of(source: str) -> list[VideoSample]:
@@ -55,7 +54,7 @@ def _samples_of(source: str) -> list[VideoSample]:
     if not path.is_file():
         raise DataError(f"{source} is neither a manifest, a video nor NAME=FOLDER of one column")
     if path.suffix.lower() in (".jsonl", ".csv"):
-        return [_sample(row, path, number) for number, row in enumerate(_table(path), 1)]
+        return [_sample(row, path, number) for number, row in enumerate(read_table(path), 1)]
     return [VideoSample(*_id_of(path)[:1], "video", seed=_id_of(path)[1], path=path)]
 
 
@@ -112,26 +111,3 @@ def _with_id(row: Mapping[str, Any]) -> dict[str, Any]:
     if row.get("id") in (None, ""):
         raise DataError("a table of prompts needs an id in every row")
     return {**row, "id": str(row["id"])}
-
-
-def _table(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        raise DataError(f"{path}: no such table")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text; save it as UTF-8") from None
-    if path.suffix.lower() == ".csv":
-        return [dict(row) for row in csv.DictReader(text.splitlines(keepends=True))]
-    rows = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}, line {number}: not JSON ({error.msg}); one object a line") from None
-        if not isinstance(row, dict):
-            raise DataError(f"{path}, line {number}: expected an object with video and model")
-        rows.append(row)
-    return rows

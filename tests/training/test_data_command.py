@@ -8,11 +8,11 @@ from training_run import make_base
 from phys_pipeline.cli import main
 from phys_pipeline.media import Video, write_video
 from phys_pipeline.media.synthetic import textured_clip
+from phys_pipeline.tables import write_table
 from training.config import TrainConfig, load_config
 from training.encoding import make_encoder
 from training.filling import fill_cache, over_ranks
 from training.sources import find_clips
-from training.tables import write_table
 
 SMALL = ["frames=8", "height=32", "width=32", "fps=8"]
 

@@ -11,10 +11,10 @@ import pytest
 from phys_pipeline.errors import DataError
 from phys_pipeline.media import Video, write_video
 from phys_pipeline.media.synthetic import textured_clip
+from phys_pipeline.tables import read_table
 from training.config import TrainConfig
 from training.scores import COLUMNS, score_clip, score_entries
 from training.sources import Entry, find_clips, list_entries
-from training.tables import read_table
 
 SAMPLES = Path(__file__).parents[2] / "samples" / "clips"
 

@@ -17,6 +17,7 @@ from phys_pipeline.evaluation.prompts.label import Label
 from phys_pipeline.evaluation.prompts.prompt_set import Prompt, PromptSet, load_prompts
 from phys_pipeline.evaluation.prompts.rules import NAME, label_by_rules
 from phys_pipeline.evaluation.prompts.split import FIELDS, Split, author_label, compare, counts, make_split, read_overrides
+from phys_pipeline.subcommands import run_subcommand
 
 _USAGE = """usage: phys-pipeline prompts list [--prompts FILE] [--stratum S] [--motion M]
        phys-pipeline prompts label -o SPLIT.json [--by rules|chat|author] [--prompts FILE] [--overrides FILE]
@@ -29,13 +30,7 @@ Without --prompts the shipped set is used. `phys-pipeline prompts label --help` 
 def main(arguments: Sequence[str]) -> int:
     """Run one of the commands; returns the exit code. Raises PhysPipelineError, with one line, on expected trouble."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {"list": show, "label": label, "kappa": kappa, "export": export}
-    name, *rest = arguments or ["--help"]
-    if name in ("-h", "--help"):
-        print(_USAGE)
-        return 0
-    if name not in commands:
-        raise ConfigError(f"unknown command prompts {name!r}: use one of {', '.join(commands)}")
-    return commands[name](rest)
+    return run_subcommand("prompts", _USAGE, commands, arguments)
 
 
 def show(arguments: Sequence[str]) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError
+from phys_pipeline.subcommands import run_subcommand
 
 _USAGE = """usage: phys-pipeline study build NAME=FOLDER NAME=FOLDER [...] -o STUDY [--prompts FILE]
        phys-pipeline study serve STUDY [--host H] [--port P] [--token T]
@@ -21,13 +22,7 @@ _USAGE = """usage: phys-pipeline study build NAME=FOLDER NAME=FOLDER [...] -o ST
 def main(arguments: Sequence[str]) -> int:
     """Run one of the commands; returns the exit code. Raises PhysPipelineError, with one line, on expected trouble."""
     commands: dict[str, Callable[[Sequence[str]], int]] = {"build": build, "serve": serve, "analyse": analyse}
-    name, *rest = arguments or ["--help"]
-    if name in ("-h", "--help"):
-        print(_USAGE)
-        return 0
-    if name not in commands:
-        raise ConfigError(f"unknown command study {name!r}: use one of {', '.join(commands)}")
-    return commands[name](rest)
+    return run_subcommand("study", _USAGE, commands, arguments)
 
 
 def build(arguments: Sequence[str]) -> int:
