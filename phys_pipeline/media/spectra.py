@@ -17,7 +17,7 @@ _LINE = "#d55e00"
 @dataclass(frozen=True, eq=False)
 class PlanePicture:
     """What is drawn of one plane: ``energy`` (T, K) at ``omega_t`` (T,), radians per frame, and ``columns`` (K,); the line is
-    ``omega_t = slope * column`` modulo 2 pi."""
+    ``omega_t = slope * column`` modulo 2 pi. ``measured`` is the slope of the motion that was measured by other means, if any."""
 
     energy: np.ndarray
     omega_t: np.ndarray
@@ -26,6 +26,8 @@ class PlanePicture:
     title: str
     column_label: str
     line_label: str
+    measured: float | None = None
+    measured_label: str = ""
 
 
 def draw_plane(plane: PlanePicture, fps: float) -> np.ndarray:
@@ -39,12 +41,14 @@ def draw_plane(plane: PlanePicture, fps: float) -> np.ndarray:
         interpolation="nearest", vmin=np.log10(_RANGE), vmax=0,
     )  # fmt: skip
     columns = np.linspace(*_ends(plane.columns), 400)
-    line = (plane.slope * columns + np.pi) % (2 * np.pi) - np.pi
-    line[1:][np.abs(np.diff(line)) > np.pi] = np.nan  # no stroke where it wraps
-    axes.plot(columns, line * fps / (2 * np.pi), color="white", linewidth=3.2)
-    axes.plot(columns, line * fps / (2 * np.pi), color=_LINE, linewidth=1.8, linestyle="--", label=plane.line_label)
+    line = _wrapped(plane.slope * columns) * fps / (2 * np.pi)
+    axes.plot(columns, line, color="white", linewidth=3.4)
+    axes.plot(columns, line, color=_LINE, linewidth=1.8, linestyle="--", label=plane.line_label)
+    if plane.measured is not None:
+        found = _wrapped(plane.measured * columns) * fps / (2 * np.pi)
+        axes.plot(columns, found, color="white", linewidth=1.6, linestyle=":", label=plane.measured_label)
     axes.set(xlabel=plane.column_label, ylabel="temporal frequency, Hz", xlim=_ends(plane.columns), ylim=_ends(hertz))
-    axes.legend(loc="upper right", fontsize=8, framealpha=0.9)
+    axes.legend(loc="upper right", fontsize=8, framealpha=0.9, facecolor="#9aa3b0")
     return _pixels(figure)
 
 
@@ -56,6 +60,13 @@ def draw_centroid(centroid: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     axes.grid(alpha=0.3)
     axes.set_ylim(0, max(0.8, 1.1 * float(centroid.max(initial=0))))
     return _pixels(figure)
+
+
+def _wrapped(line: np.ndarray) -> np.ndarray:
+    """Modulo 2 pi, with a gap where it wraps."""
+    line = (line + np.pi) % (2 * np.pi) - np.pi
+    line[1:][np.abs(np.diff(line)) > np.pi] = np.nan
+    return line
 
 
 def _axes(title: str) -> tuple[Any, Any]:

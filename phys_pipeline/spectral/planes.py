@@ -46,6 +46,7 @@ class MotionPlanes(NamedTuple):
     direction: tuple[float, float]
     rotation: Plane
     scaling: Plane
+    period: float
 
 
 @torch.no_grad()
@@ -78,6 +79,7 @@ def motion_planes(frames: Tensor, config: SpectralConfig | None = None) -> Motio
         direction,
         Plane(energies.turn[0], bins, orders, -turning),
         Plane(energies.growth[0], bins, harmonics, float(growth.zoom[0]) * 2 * math.pi / period),
+        period,
     )
 
 

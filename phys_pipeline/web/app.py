@@ -8,6 +8,7 @@ import os
 import secrets
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ import gradio as gr
 from phys_pipeline.errors import ConfigError, PhysPipelineError
 from phys_pipeline.web.compare import CompareTab
 from phys_pipeline.web.context import Context
-from phys_pipeline.web.engine.settings import AppSettings, is_local
+from phys_pipeline.web.engine.jobs import Job
+from phys_pipeline.web.engine.settings import TINY, AppSettings, is_local
 from phys_pipeline.web.events import PRIVATE, visitor
 from phys_pipeline.web.score import ScoreTab
+from phys_pipeline.web.study import StudyTab
 from phys_pipeline.web.theme import CSS, theme
+from phys_pipeline.web.training import TrainingTab
 from phys_pipeline.web.two_videos import TwoVideosTab
 
 _TITLE = "phys-pipeline: see the difference"
@@ -44,8 +48,15 @@ def build(settings: AppSettings) -> gr.Blocks:
             score = ScoreTab(context)
         with gr.Tab("Compare two videos", id="two"):
             two = TwoVideosTab(context)
+        with gr.Tab("Blind study", id="study"):
+            study = StudyTab(context)
+        with gr.Tab("Training", id="training"):
+            training = TrainingTab(context)
         for tab in (compare, score, two):
             demo.load(tab.restore, [tab.memory], tab.restored, show_progress="hidden", **PRIVATE)
+        demo.load(study.restore, None, study.restored, show_progress="hidden", **PRIVATE)
+        if training.restored:
+            demo.load(training.watch, None, training.restored, show_progress="hidden", **PRIVATE)
 
         def leave(request: gr.Request) -> None:
             context.jobs.cancel(visitor(request))
@@ -54,6 +65,12 @@ def build(settings: AppSettings) -> gr.Blocks:
     demo.queue(max_size=_QUEUE, default_concurrency_limit=4)
     demo.context = context  # for tests
     return demo
+
+
+def warm_up(context: Context) -> None:
+    """Load the embedded model before anybody asks for it, so that the first pair comes soon."""
+    with Job().device():
+        context.models.load(TINY)
 
 
 def launch_options(settings: AppSettings) -> dict[str, Any]:
@@ -114,7 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PhysPipelineError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    if settings.study is not None:
+    threading.Thread(target=warm_up, args=(demo.context,), daemon=True).start()
+    if settings.study is not None or settings.local:
         print(f"study host's key: {settings.host_key}", flush=True)
     auth = tuple(options.auth.split(":", 1)) if options.auth else None
     demo.launch(

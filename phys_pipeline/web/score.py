@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -46,9 +47,10 @@ class ScoreTab:
         self.context = context
         settings = context.settings
         with gr.Row():
+            limits = f"at most {settings.max_upload_mb} MB; the first {settings.max_seconds:g} seconds count"
             self.upload = gr.File(
-                label=f"Your video, GIF or animated WebP (at most {settings.max_upload_mb} MB; the first {settings.max_seconds:g} s "
-                "count)", file_types=VIDEO_ENDINGS, elem_id="score-upload", height=130, scale=3,
+                label=f"Your video, GIF or animated WebP ({limits})", file_types=VIDEO_ENDINGS, elem_id="score-upload",
+                height=170, scale=3,
             )  # fmt: skip
             self.sample = gr.Dropdown([_NONE, *sample_names()], value=_NONE, label="Or a sample", elem_id="score-sample", scale=2)
         with gr.Row():
@@ -57,15 +59,7 @@ class ScoreTab:
         self.status = gr.HTML(status_html("Ready.", running=False), elem_id="score-status")
         self.summary = gr.HTML(elem_id="score-summary")
         self.player = SyncCompare(elem_id="score-player")
-        self.pictures = gr.HTML(elem_id="score-pictures-heading")
-        with gr.Row():
-            self.images = [
-                gr.Image(
-                    label=title, interactive=False, visible=False, buttons=["download", "fullscreen"], min_width=300,
-                    elem_id=f"score-{name[:-4]}",
-                )
-                for name, title in PICTURES
-            ]  # fmt: skip
+        self.pictures = gr.HTML(elem_id="score-pictures")
         self.table = gr.HTML(elem_id="score-table")
         with gr.Accordion("Download and repeat", open=False):
             self.files = gr.File(label="The video with its scores, the scores as JSON, the pictures", file_count="multiple",
@@ -79,7 +73,7 @@ class ScoreTab:
         self.stop.click(self.cancel, None, [self.status, self.start, self.stop], cancels=[running], queue=False, **PRIVATE)
 
     def _shown_in(self) -> list[Any]:
-        return [self.summary, self.player, self.pictures, *self.images, self.table, self.files, self.command]
+        return [self.summary, self.player, self.pictures, self.table, self.files, self.command]
 
     @property
     def restored(self) -> list[Any]:
@@ -142,12 +136,21 @@ class ScoreTab:
             {"left": run.path("video.mp4"), "right": None}, {"left": report, "right": None}, labels=(name, ""),
             about=content["summary"],
         )  # fmt: skip
-        heading = (
-            "<h2>Why this score</h2><p>Coherent motion puts its energy on a line in each of these planes; the dashed line is the "
-            "one that the loss found, and what lies beside it is what the loss counts.</p>"
-        )
-        images = [gr.Image(value=str(run.path(name)), visible=True) for name, _ in PICTURES]
         return (
-            summary, value, heading, *images, report_table({name: report}), [str(path) for path in downloads(run)],
+            summary, value, _pictures(run), report_table({name: report}), [str(path) for path in downloads(run)],
             score_command(name),
         )  # fmt: skip
+
+
+def _pictures(run: Run) -> str:
+    """The pictures that explain the score, with words for those who can't see them."""
+    figures = "".join(
+        f'<figure><img alt="{escape(text)}" src="data:image/png;base64,{b64encode(run.path(name).read_bytes()).decode()}" '
+        f'style="max-width:100%"><figcaption>{escape(text[:1].upper() + text[1:])}.</figcaption></figure>'
+        for name, text in PICTURES
+    )
+    return (
+        "<h2>Why this score</h2><p>Coherent motion puts its energy on a line in the first three planes. The dashed line is the "
+        "one that the loss found: what lies beside it is what the loss counts. The dotted line is the motion that was measured "
+        f'by registering the frames.</p><div class="pictures">{figures}</div>'
+    )

@@ -29,7 +29,7 @@ class TwoVideosTab:
         self.context = context
         with gr.Row():
             self.uploads = [
-                gr.File(label=f"Video {name}", file_types=VIDEO_ENDINGS, elem_id=f"two-{name.lower()}", height=130)
+                gr.File(label=f"Video {name}", file_types=VIDEO_ENDINGS, elem_id=f"two-{name.lower()}", height=170)
                 for name in "AB"
             ]
         with gr.Row():

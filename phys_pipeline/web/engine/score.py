@@ -16,7 +16,7 @@ from phys_pipeline.media.spectra import PlanePicture, draw_centroid, draw_plane
 from phys_pipeline.media.summary import describe_motion
 from phys_pipeline.media.synthetic import textured_clip
 from phys_pipeline.scoring import check_measurable, score_video, scored_comparison
-from phys_pipeline.spectral.planes import Plane, centroid_over_time, motion_planes
+from phys_pipeline.spectral.planes import MotionPlanes, Plane, centroid_over_time, motion_planes
 from phys_pipeline.spectral.report import ANALYSIS_FPS, analysis_size
 from phys_pipeline.spectral.threads import one_torch_thread
 from phys_pipeline.web.engine.jobs import Job
@@ -27,10 +27,10 @@ from phys_pipeline.web.engine.settings import AppSettings
 KIND = "score"
 CLIPS = Path(__file__).parents[3] / "samples" / "clips"  # in a checkout
 PICTURES = (
-    ("translation.png", "Translation: energy over temporal frequency and spatial frequency along the motion"),
-    ("rotation.png", "Rotation: energy over temporal frequency and angular harmonic m"),
-    ("scaling.png", "Zoom: energy over temporal frequency and log-radius harmonic nu"),
-    ("centroid.png", "Radial centroid over time"),
+    ("translation.png", "energy over temporal frequency and spatial frequency along the motion"),
+    ("rotation.png", "energy over temporal frequency and angular harmonic m"),
+    ("scaling.png", "energy over temporal frequency and log-radius harmonic nu"),
+    ("centroid.png", "radial centroid of each frame's spectrum over time"),
 )
 _WINDOW = 16  # frames of the window that the planes show
 _MOST_CENTROID = 240  # frames of the curve over time
@@ -44,7 +44,7 @@ def synthetic_samples() -> dict[str, Callable[[], Video]]:
         return Video.from_tensor(textured_clip(32, 128, 128, seed=3, **motion).video, fps=12.0)
 
     def flashing() -> Video:
-        video = clip(rotation=0.035)
+        video = clip(rotation=0.08)
         frames = video.frames.copy()
         frames[10] = np.clip(frames[10] * 1.35, 0, 255).astype(np.uint8)
         return Video(frames, video.timestamps, video.fps)
@@ -57,7 +57,7 @@ def synthetic_samples() -> dict[str, Callable[[], Video]]:
 
     return {
         "known motion: shift to the right": lambda: clip(velocity=(1.5, 0.0)),
-        "known motion: clockwise turn": lambda: clip(rotation=0.035),
+        "known motion: clockwise turn": lambda: clip(rotation=0.08),
         "known motion: zoom in": lambda: clip(zoom=0.02),
         "broken: clockwise turn with a flash": flashing,
         "broken: random shaking": shaking,
@@ -119,32 +119,40 @@ def draw_pictures(run: Run, video: Video, report: Mapping[str, Any]) -> None:
     with one_torch_thread():
         planes = motion_planes(pixels[:, start : start + _WINDOW])
         centroid = centroid_over_time(pixels).numpy()
-    angle = np.degrees(np.arctan2(planes.direction[1], planes.direction[0]))
     seconds = f"{start / fps:.1f} to {min(start + _WINDOW, pixels.shape[1]) / fps:.1f} s"
-    speed = -planes.translation.slope * fps / size[1] * 100
-    pictures = {
-        "translation.png": draw_plane(
-            _picture(planes.translation, f"Translation, {seconds}", f"spatial frequency along {angle:.0f}° (0°: right, 90°: down), rad"
-                     "/pixel", f"fit: {speed:.1f} % of the width/s"), fps,
+    for name, plane in _drawn(planes, busiest, fps, size[1], seconds).items():
+        write_video(run.path(name), draw_plane(plane, fps)[None], fps=1)
+    write_video(run.path("centroid.png"), draw_centroid(centroid, np.arange(len(centroid)) / fps)[None], fps=1)
+
+
+def _drawn(planes: MotionPlanes, window: Mapping[str, Any], fps: float, width: int, when: str) -> dict[str, PlanePicture]:
+    """The three planes with both lines: the loss's own fit, and the motion that the report measured by registration."""
+    x, y = planes.direction
+    angle = np.degrees(np.arctan2(y, x))
+    along = (window["velocity"]["x_percent_per_s"] * x + window["velocity"]["y_percent_per_s"] * y) * width / 100 / fps
+    turning, growing = np.radians(window["rotation_deg_per_s"]) / fps, window["zoom_percent_per_s"] / 100 / fps
+    per_second = 100 * fps / width
+    unit = 2 * np.pi / planes.period
+
+    def picture(plane: Plane, name: str, columns: str, fitted: str, measured: float, told: str) -> PlanePicture:
+        energy, omega_t, places = plane.energy.numpy(), plane.omega_t.numpy(), plane.columns.numpy()
+        title = f"{name}, {when}"
+        return PlanePicture(energy, omega_t, places, plane.slope, title, columns, f"fit: {fitted}", measured, f"measured: {told}")
+
+    return {
+        "translation.png": picture(
+            planes.translation, "Translation", f"frequency along {angle:.0f}° (0: right, 90: down), rad/pixel",
+            f"{-planes.translation.slope * per_second:.1f} % of the width/s", -along, f"{along * per_second:.1f} %",
         ),
-        "rotation.png": draw_plane(
-            _picture(planes.rotation, f"Rotation, {seconds}", "angular harmonic m",
-                     f"fit: {-np.degrees(planes.rotation.slope) * fps:.0f} degrees/s"), fps,
+        "rotation.png": picture(
+            planes.rotation, "Rotation", "angular harmonic m", f"{-np.degrees(planes.rotation.slope) * fps:+.0f} degrees/s",
+            -turning, f"{window['rotation_deg_per_s']:+.0f}",
         ),
-        "scaling.png": draw_plane(
-            _picture(planes.scaling, f"Zoom, {seconds}", "log-radius harmonic nu",
-                     "fit: growing" if planes.scaling.slope > 0 else "fit: shrinking"), fps,
+        "scaling.png": picture(
+            planes.scaling, "Zoom", "log-radius harmonic nu", f"{planes.scaling.slope / unit * fps * 100:+.0f} %/s",
+            growing * unit, f"{window['zoom_percent_per_s']:+.0f} %/s",
         ),
-        "centroid.png": draw_centroid(centroid, np.arange(len(centroid)) / fps),
     }  # fmt: skip
-    for name, picture in pictures.items():
-        write_video(run.path(name), picture[None], fps=1)
-
-
-def _picture(plane: Plane, title: str, column_label: str, line_label: str) -> PlanePicture:
-    return PlanePicture(
-        plane.energy.numpy(), plane.omega_t.numpy(), plane.columns.numpy(), plane.slope, title, column_label, line_label
-    )
 
 
 def _cautions(report: Mapping[str, Any]) -> list[str]:
