@@ -31,11 +31,8 @@ class Component(gr.HTML):
 
     def example_value(self) -> Any:
         return None
-    from collections.abc import Callable, Sequence
-    from typing import TYPE_CHECKING, Any, Literal
-
+    from typing import Callable, Literal, Sequence, Any, TYPE_CHECKING
     from gradio.blocks import Block
-
     if TYPE_CHECKING:
         from gradio.components import Timer
         from gradio.components.base import Component
@@ -49,11 +46,8 @@ class SyncCompare(Component):
 
     def __init__(self, value: Any = None, **options: Any) -> None:
         super().__init__("sync_compare", value, **options)
-    from collections.abc import Callable, Sequence
-    from typing import TYPE_CHECKING, Any, Literal
-
+    from typing import Callable, Literal, Sequence, Any, TYPE_CHECKING
     from gradio.blocks import Block
-
     if TYPE_CHECKING:
         from gradio.components import Timer
         from gradio.components.base import Component
@@ -64,11 +58,8 @@ class SeedGrid(Component):
 
     def __init__(self, value: Any = None, **options: Any) -> None:
         super().__init__("seed_grid", value, **options)
-    from collections.abc import Callable, Sequence
-    from typing import TYPE_CHECKING, Any, Literal
-
+    from typing import Callable, Literal, Sequence, Any, TYPE_CHECKING
     from gradio.blocks import Block
-
     if TYPE_CHECKING:
         from gradio.components import Timer
         from gradio.components.base import Component
