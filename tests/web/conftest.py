@@ -40,6 +40,11 @@ def study_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def host_key():
+    return HOST_KEY
+
+
+@pytest.fixture(scope="session")
 def app(tmp_path_factory, study_folder):
     """An app that others could reach, at a free port; uploads of at most 1 MB, videos of at most 4 s."""
     from phys_pipeline.web.app import build, launch_options

@@ -112,9 +112,7 @@ def share_same(pairs):
 
 
 def pause(page):
-    page.evaluate(
-        "document.querySelector('#player .play').classList.contains('playing') && document.querySelector('#player .play').click()"
-    )
+    page.evaluate("document.querySelector('#player .play.playing')?.click()")
     page.wait_for_function("[...document.querySelectorAll('#player video')].every((v) => v.paused && !v.seeking)")
 
 
