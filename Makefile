@@ -11,11 +11,12 @@ PY = $(VENV)/bin/python
 STAMP = $(VENV)/.installed
 LAUNCH = OMP_NUM_THREADS=1 $(PY) -m accelerate.commands.launch -q --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 
-.PHONY: help demo test lint bench clean
+.PHONY: help app demo test test-web lint bench clean
 
 help:
 	@echo "make demo   train an adapter on the sample clips, generate one pair, write $(OUT)/comparison.mp4 (CPU, about five minutes)"
-	@echo "make test   run every test"
+	@echo "make app    the web app at http://127.0.0.1:7860"
+	@echo "make test   run every test; make test-web those of the app alone (needs Chromium)"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  measurements that the documentation quotes (docs/results; most of an hour)"
 
@@ -33,6 +34,12 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+test-web: $(STAMP)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m web tests/web $(PYTEST_ARGS)
+
+app: $(STAMP)
+	$(PY) app.py
 
 lint: $(STAMP)
 	$(PY) -m ruff check .

@@ -57,8 +57,8 @@ def coded(path, shade):
 
 def windows(losses):
     return [
-        {"start_s": 0.5 * index, "end_s": 0.5 * index + 1, "composite": loss, "translation": loss, "rotation": loss, "scaling": loss,
-         "dynamic_degree": 0.5} for index, loss in enumerate(losses)
+        {"start_s": 0.5 * index, "end_s": 0.5 * index + 1, "composite": loss, "translation": loss, "rotation": loss,
+         "scaling": loss, "dynamic_degree": 0.5} for index, loss in enumerate(losses)
     ]  # fmt: skip
 
 
