@@ -1,4 +1,4 @@
-"""The web app: ``python app.py`` (``--help`` lists its options), or a Hugging Face Space, which imports ``demo``."""
+"""The web app: ``python app.py`` (``--help`` lists its options), or a Hugging Face Space."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 with contextlib.suppress(ImportError):  # on a ZeroGPU Space it must be imported before torch
     import spaces  # noqa: F401
 
-from phys_pipeline.web.app import build, main, options_of, settings_of
+from phys_pipeline.web.app import prepare, serve
+
+demo, options = prepare(sys.argv[1:] if __name__ == "__main__" else [])
 
 if __name__ == "__main__":
-    sys.exit(main())
-
-demo = build(settings_of(options_of(["--host", "0.0.0.0"])))
+    serve(demo, options)

@@ -63,7 +63,7 @@ def build(settings: AppSettings) -> gr.Blocks:
 
         demo.unload(leave)
     demo.queue(max_size=_QUEUE, default_concurrency_limit=4)
-    demo.context = context  # for tests
+    demo.context = context
     return demo
 
 
@@ -86,7 +86,8 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Compare videos with and without a physics adapter, score your own, run studies."
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: 127.0.0.1, this machine only)")
+    host = os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1")  # a Space sets it
+    parser.add_argument("--host", default=host, help="address to listen at (default: 127.0.0.1, this machine only)")
     parser.add_argument("--port", type=int, default=7860, help="default: 7860; 0 takes a free one")
     parser.add_argument("--auth", metavar="USER:PASSWORD", help="ask visitors for it")
     parser.add_argument("--share", action="store_true", help="open a public link through Gradio's server (default: off)")
@@ -119,24 +120,27 @@ def settings_of(options: argparse.Namespace) -> AppSettings:
     )  # fmt: skip
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Start the app and serve until it is interrupted."""
+def prepare(arguments: Sequence[str]) -> tuple[gr.Blocks, argparse.Namespace]:
+    """The page of a command line, and its options; ends the program with one line and code 2 on an expected error."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     for noisy in ("httpx", "httpx2", "diffusers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     options = options_of(arguments)
     try:
-        settings = settings_of(options)
-        demo = build(settings)
+        return build(settings_of(options)), options
     except PhysPipelineError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2
-    threading.Thread(target=warm_up, args=(demo.context,), daemon=True).start()
-    if settings.study is not None or settings.local:
-        print(f"study host's key: {settings.host_key}", flush=True)
+        raise SystemExit(2) from None
+
+
+def serve(demo: gr.Blocks, options: argparse.Namespace) -> None:
+    """Serve the page until the program is interrupted."""
+    context: Context = demo.context
+    threading.Thread(target=warm_up, args=(context,), daemon=True).start()
+    if context.settings.study is not None or context.settings.local:
+        print(f"study host's key: {context.settings.host_key}", flush=True)
     auth = tuple(options.auth.split(":", 1)) if options.auth else None
     demo.launch(
         server_name=options.host, server_port=options.port or None, share=options.share, auth=auth, mcp_server=options.mcp,
-        **launch_options(settings),
+        **launch_options(context.settings),
     )  # fmt: skip
-    return 0

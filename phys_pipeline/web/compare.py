@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from phys_pipeline.errors import DataError
-from phys_pipeline.web.component import SeedGrid, SyncCompare
+from phys_pipeline.web.component import seed_grid, sync_compare
 from phys_pipeline.web.context import Context, status_html
 from phys_pipeline.web.engine.compare import (
     LABELS,
@@ -44,8 +44,8 @@ class CompareTab:
         self.context = context
         self._controls()
         self.status = gr.HTML(status_html(_READY, running=False), elem_id="compare-status")
-        self.player = SyncCompare(elem_id="compare-player")
-        self.grid = SeedGrid({"cards": []}, elem_id="compare-grid")
+        self.player = sync_compare(elem_id="compare-player")
+        self.grid = seed_grid({"cards": []}, elem_id="compare-grid")
         self.table = gr.HTML(elem_id="compare-table")
         with gr.Accordion("Download and repeat", open=False):
             self.files = gr.File(label="Videos, the pair with its scores burned in, scores as JSON", file_count="multiple",

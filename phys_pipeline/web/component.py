@@ -1,4 +1,7 @@
-"""A component of our own without a build step: NAME.html, NAME.css and NAME.js of this folder around a JSON value."""
+"""Components of our own without a build step: NAME.html, NAME.css and NAME.js of this folder around a JSON value.
+
+Functions, not classes: Gradio writes a stub file beside the source of every class that is made from a component.
+"""
 
 from __future__ import annotations
 
@@ -8,46 +11,22 @@ from typing import Any
 import gradio as gr
 
 
-class Component(gr.HTML):
-    """Scripts put texts in as texts, never as HTML; files in the value are given an address by Gradio."""
-
-    def __init__(self, name: str, value: Any = None, **options: Any) -> None:
-        parts = {
-            ending: files(__package__).joinpath(f"{name}.{ending}").read_text(encoding="utf-8")
-            for ending in ("html", "css", "js")
-        }
-        super().__init__(
-            value=value, html_template=parts["html"], css_template=parts["css"], js_on_load=parts["js"],
-            apply_default_css=False, **options,
-        )  # fmt: skip
-
-    def postprocess(self, value: Any) -> Any:
-        return value
-
-    def api_info(self) -> dict[str, Any]:
-        return {"type": "object"}
-
-    def example_payload(self) -> Any:
-        return None
-
-    def example_value(self) -> Any:
-        return None
-
-
-class SyncCompare(Component):
+def sync_compare(value: Any = None, **options: Any) -> gr.HTML:
     """The player: two videos in step, or one, with their scores drawn over them and over time.
 
     Its value is that of :func:`phys_pipeline.web.engine.player.player_value`; None shows that there is nothing yet. The event
     ``played`` comes each time the videos have reached their end.
     """
-
-    def __init__(self, value: Any = None, **options: Any) -> None:
-        super().__init__("sync_compare", value, **options)
+    return _component("sync_compare", value, options)
 
 
-class SeedGrid(Component):
+def seed_grid(value: Any = None, **options: Any) -> gr.HTML:
     """The pairs of several seeds as cards. Its value is ``{"cards": [{"seed", "text", "files", "chosen"}]}``; the event
     ``chosen`` carries a seed."""
+    return _component("seed_grid", value, options)
 
-    def __init__(self, value: Any = None, **options: Any) -> None:
-        super().__init__("seed_grid", value, **options)
+
+def _component(name: str, value: Any, options: dict[str, Any]) -> gr.HTML:
+    """Scripts put texts in as texts, never as HTML; files in the value are given an address by Gradio."""
+    html, css, script = (files(__package__).joinpath(f"{name}.{ending}").read_text("utf-8") for ending in ("html", "css", "js"))
+    return gr.HTML(value, html_template=html, css_template=css, js_on_load=script, apply_default_css=False, **options)

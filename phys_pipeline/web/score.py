@@ -11,7 +11,7 @@ from typing import Any
 import gradio as gr
 
 from phys_pipeline.errors import ConfigError, DataError
-from phys_pipeline.web.component import SyncCompare
+from phys_pipeline.web.component import sync_compare
 from phys_pipeline.web.context import Context, status_html
 from phys_pipeline.web.engine.jobs import Cancelled, Done, Job, Progress
 from phys_pipeline.web.engine.player import player_value, read_upload
@@ -58,7 +58,7 @@ class ScoreTab:
             self.stop = gr.Button("Cancel", variant="stop", interactive=False, elem_id="score-stop", scale=1)
         self.status = gr.HTML(status_html("Ready.", running=False), elem_id="score-status")
         self.summary = gr.HTML(elem_id="score-summary")
-        self.player = SyncCompare(elem_id="score-player")
+        self.player = sync_compare(elem_id="score-player")
         self.pictures = gr.HTML(elem_id="score-pictures")
         self.table = gr.HTML(elem_id="score-table")
         with gr.Accordion("Download and repeat", open=False):

@@ -8,7 +8,7 @@ from typing import Any
 import gradio as gr
 
 from phys_pipeline.errors import ConfigError
-from phys_pipeline.web.component import SyncCompare
+from phys_pipeline.web.component import sync_compare
 from phys_pipeline.web.context import Context
 from phys_pipeline.web.engine.studies import Seat, Studies
 from phys_pipeline.web.events import PRIVATE, guarded
@@ -17,7 +17,8 @@ _INTRO = """You will see pairs of short videos, side by side, with a text that s
 answer two questions. There are no right answers, but a few pairs check that you are attentive, and their text says so.
 
 **What is kept:** a random number in place of your name, which video you chose, how long you took and how often the videos were
-played. No name, no address. The random number is stored in this browser, so that you can pause and go on. You can stop at any time."""
+played. No name, no address. The random number is stored in this browser, so that you can pause and go on. You can stop at any
+time."""
 _NO_STUDY = "There is no study here yet. Its host starts one below, or with `python app.py --study FOLDER`."
 _SIDES = [("Left", "left"), ("Right", "right")]
 
@@ -35,7 +36,7 @@ class StudyTab:
             self.begin = gr.Button("Start", variant="primary", elem_id="study-begin")
         with gr.Column(visible=False) as self.trial:
             self.count = gr.HTML(elem_id="study-count")
-            self.player = SyncCompare(elem_id="study-player")
+            self.player = sync_compare(elem_id="study-player")
             self.overall = gr.Radio(_SIDES, label="Which video is better overall?", elem_id="study-overall")
             self.motion = gr.Radio(
                 _SIDES, label="In which video do things move more plausibly, as they would in reality?", elem_id="study-motion"

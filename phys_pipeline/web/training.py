@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 import pandas
 
-from phys_pipeline.web.component import SyncCompare
+from phys_pipeline.web.component import sync_compare
 from phys_pipeline.web.context import Context, status_html
 from phys_pipeline.web.engine.jobs import Cancelled, Done, Job
 from phys_pipeline.web.engine.player import player_value
@@ -57,7 +57,7 @@ class TrainingTab:
                 pandas.DataFrame({"step": [], name: []}), x="step", y=name, height=190, visible=False, elem_id=f"training-{name}"
             ) for name in CURVES
         }  # fmt: skip
-        self.player = SyncCompare(elem_id="training-player", visible=False)
+        self.player = sync_compare(elem_id="training-player", visible=False)
         self.tail = gr.Textbox(label="What the run says", lines=5, max_lines=14, interactive=False, elem_id="training-tail")
         with gr.Accordion("Publish the adapter", open=False):
             with gr.Row():
@@ -137,7 +137,7 @@ class TrainingTab:
             value = player_value(
                 {"left": base, "right": newest}, {"left": None, "right": None}, labels=("Base model", about), about=about
             )
-            player = SyncCompare(value=value, visible=True)
+            player = gr.HTML(value=value, visible=True)
         return (status_html(text, running), *plots, player, tail, gr.Timer(active=running))
 
     def _followed(self, what: str, request: gr.Request, work: Callable[[Job], Any]) -> Iterator[tuple[str, Any]]:
@@ -152,9 +152,10 @@ class TrainingTab:
             yield "Cancelled.", None
 
     def _told(self, now: str, text: str, sheet: bytes | None) -> tuple[Any, Any, Any]:
-        picture = "" if sheet is None else (
-            f'<img alt="First frames of the clips" style="max-width:100%" src="data:image/png;base64,{b64encode(sheet).decode()}">'
-        )  # fmt: skip
+        picture = ""
+        if sheet is not None:
+            data = b64encode(sheet).decode()
+            picture = f'<img alt="First frames of the clips" style="max-width:100%" src="data:image/png;base64,{data}">'
         return (
             status_html(now, running=not now.endswith(("Done.", "Cancelled."))),
             gr.Textbox(value=text, visible=bool(text)),

@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from phys_pipeline.errors import ConfigError, DataError
-from phys_pipeline.web.component import SyncCompare
+from phys_pipeline.web.component import sync_compare
 from phys_pipeline.web.context import Context, status_html
 from phys_pipeline.web.engine.jobs import Cancelled, Done, Job, Progress
 from phys_pipeline.web.engine.measures import metric_infos
@@ -37,7 +37,7 @@ class TwoVideosTab:
             self.stop = gr.Button("Cancel", variant="stop", interactive=False, elem_id="two-stop", scale=1)
         self.status = gr.HTML(status_html("Ready.", running=False), elem_id="two-status")
         self.notes = gr.HTML(elem_id="two-notes")
-        self.player = SyncCompare(elem_id="two-player")
+        self.player = sync_compare(elem_id="two-player")
         self.table = gr.HTML(elem_id="two-table")
         with gr.Accordion("Download and repeat", open=False):
             self.files = gr.File(label="The pair with its scores, the scores as JSON", file_count="multiple", interactive=False)

@@ -74,7 +74,7 @@ def report(losses):
 def player_app(tmp_path_factory):
     import gradio as gr
 
-    from phys_pipeline.web.component import SyncCompare
+    from phys_pipeline.web.component import sync_compare
     from phys_pipeline.web.engine.player import player_value
     from phys_pipeline.web.theme import CSS, theme
 
@@ -86,7 +86,7 @@ def player_app(tmp_path_factory):
         labels=("Baseline <b>x</b>", "Physics"), about="<img src=x onerror=window.hacked=1>",
     )  # fmt: skip
     with gr.Blocks(analytics_enabled=False) as demo:
-        player = SyncCompare(value, elem_id="player")
+        player = sync_compare(value, elem_id="player")
         empty = gr.Button("Empty")
         empty.click(lambda: None, None, player)
     _, url, _ = demo.launch(
