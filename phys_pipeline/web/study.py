@@ -60,7 +60,9 @@ class StudyTab:
             with gr.Row():
                 self.look = gr.Button("Show the results so far", elem_id="study-look")
             self.results = gr.Markdown(elem_id="study-results")
-            self.files = gr.File(label="Answers and analysis", file_count="multiple", interactive=False, visible=False)
+            self.files = gr.File(
+                label="Answers and analysis", file_count="multiple", interactive=False, visible=False, elem_id="study-files"
+            )
             self.look.click(guarded(self.show), [self.key], [self.results, self.files], **PRIVATE)
             if not local:
                 return

@@ -142,11 +142,10 @@ def odd_files(folder, make_clip):
 
 def test_odd_files_give_a_result_or_a_clear_message(page, tmp_path, make_clip):
     page.get_by_role("tab", name="Score your video").click()
-    upload = page.locator("#score-upload input[type=file]")
     for path, expected in odd_files(tmp_path, make_clip).items():
-        if page.locator("#score-upload").get_by_label("Remove this file").count():
-            page.locator("#score-upload").get_by_label("Remove this file").click()
-        upload.set_input_files(path)
+        if page.locator("#score-upload").get_by_label("Clear").count():
+            page.locator("#score-upload").get_by_label("Clear").click()
+        page.locator("#score-upload input[type=file]").set_input_files(path)
         page.locator("#score-upload").get_by_text(path.stem.partition(" ")[0]).first.wait_for()
         page.get_by_role("button", name="Score it").click()
         page.locator("#score-status").get_by_text(re.compile("^(reading|scoring|Done|Stopped)")).first.wait_for()
@@ -219,7 +218,7 @@ def test_a_study_from_start_to_export(new_page, app, host_key):
     page.get_by_label("Host's key").fill(host_key)
     page.get_by_role("button", name="Show the results so far").click()
     page.locator("#study-results").get_by_text("1 participants").first.wait_for()
-    page.get_by_text("answers.csv").first.wait_for()
+    page.locator("#study-files").get_by_text("answers").first.wait_for()
 
 
 def test_too_large_an_upload_is_refused(page, tmp_path):
