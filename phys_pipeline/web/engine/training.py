@@ -249,7 +249,6 @@ def last_lines(file: Path) -> str:
     """The end of a log; of a progress bar its latest state."""
     if not file.is_file():
         return ""
-    lines = [
-        line.rpartition("\r")[2] for line in file.read_text(encoding="utf-8", errors="replace").replace("\r\n", "\n").split("\n")
-    ]
+    said = file.read_bytes().decode(errors="replace").replace("\r\n", "\n")
+    lines = [line.rpartition("\r")[2] for line in said.split("\n")]
     return "\n".join(line for line in lines if line.strip()).strip("\n")[-_TAIL:]

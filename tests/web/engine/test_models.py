@@ -58,7 +58,7 @@ def test_embedded_adapters_fit_the_embedded_model():
 
     adapters = embedded_adapters()
     if adapters:
-        assert load_adapter(load_model(), next(iter(adapters.values())).folder).layers > 0
+        assert load_adapter(load_model(), next(iter(adapters.values())).folder).tensors > 0
 
 
 def test_an_adapter_of_another_revision_is_left_out(monkeypatch):

@@ -5,37 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from web_trainer import write_checkout
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.web.engine import training as module
 from phys_pipeline.web.engine.jobs import Cancelled, Job
 from phys_pipeline.web.engine.training import Training, configs, last_lines, read_records, settings_of
 
-TRAINER = """
-import json, pathlib, signal, sys, time
-settings = dict(a.split("=", 1) for a in sys.argv if "=" in a)
-if "--dry-run" in sys.argv:
-    print("clips: 6 usable"); sys.exit(0)
-folder = pathlib.Path(settings["output_dir"]); folder.mkdir(parents=True, exist_ok=True)
-first = 3 if settings.get("resume") else 1
-try:
-    with (folder / "log.jsonl").open("a") as log:
-        for step in range(first, 500):
-            log.write(json.dumps({"step": step, "denoising": 1 / step, "motion": None}) + "\\n"); log.flush()
-            print(f"\\rstep {step}", end="", flush=True); time.sleep(0.02)
-except KeyboardInterrupt:
-    print("\\ninterrupted"); sys.exit(130)
-"""
-
 
 @pytest.fixture
 def training(tmp_path, settings, monkeypatch):
-    folder = tmp_path / "checkout" / "training"
-    (folder / "configs").mkdir(parents=True)
-    (folder / "configs" / "tiny.yaml").write_text("data: samples/clips # six\n")
-    (folder / "train_lora.py").write_text(TRAINER)
-    monkeypatch.setattr(module, "CHECKOUT", tmp_path / "checkout")
-    monkeypatch.setattr(module, "CONFIGS", folder / "configs")
+    checkout = write_checkout(tmp_path / "checkout")
+    monkeypatch.setattr(module, "CHECKOUT", checkout)
+    monkeypatch.setattr(module, "CONFIGS", checkout / "training" / "configs")
     settings.root.mkdir()
     found = Training(settings)
     yield found
