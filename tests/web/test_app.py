@@ -52,7 +52,7 @@ def test_events_that_generate_share_one_place_in_the_queue(app):
 
 
 def test_nothing_of_a_study_is_in_the_page(app, study_folder):
-    text = json.dumps(config(app))
+    text = json.dumps(config(app), default=str)
     key = json.loads(study_folder.key.read_text())
     assert not any(name in text for name in key["files"]) and "swift" not in text
 
@@ -69,7 +69,8 @@ def test_launch_options(app):
 
 
 def test_a_pair_through_the_api(client):
-    _, _, _, player, _, table, _, command = client.predict(**PAIR, api_name="/generate")[:8]
+    status, player, grid, table, files, command, memory = client.predict(**PAIR, api_name="/generate")
+    assert "Done." in status and grid == {"cards": []} and len(files) == 3 and memory["seed"] == 0
     assert player["frames"] == 8
     assert "Motion loss" in table and command.startswith("phys-pipeline generate")
 
@@ -90,9 +91,9 @@ def test_bad_input_is_refused_without_a_stack(client, change, caplog):
 
 
 def test_refusals_are_logged(client, caplog):
-    with caplog.at_level("WARNING"), pytest.raises(Exception, match="this server offers"):
-        client.predict(**{**PAIR, "model": "../../etc"}, api_name="/generate")
-    assert any("refused: this server offers" in record.message for record in caplog.records)
+    with caplog.at_level("WARNING"), pytest.raises(Exception, match="prompt is empty"):
+        client.predict(**{**PAIR, "prompt": " "}, api_name="/generate")
+    assert any("refused: the prompt is empty" in record.message for record in caplog.records)
 
 
 def test_our_own_faults_are_a_number(client, app, monkeypatch, caplog):
@@ -194,11 +195,11 @@ def ten_visitors(app, prompts):
     """Each makes a pair; returns {prompt: player value} and the order in which they ended."""
     from gradio_client import Client
 
-    clients = [Client(app.url, verbose=False) for _ in prompts]
-    jobs = [
-        c.submit(**{**PAIR, "prompt": p, "seed": i}, api_name="/generate")
-        for i, (c, p) in enumerate(zip(clients, prompts, strict=True))
-    ]
+    clients, jobs = [Client(app.url, verbose=False) for _ in prompts], []
+    for seed, (each, prompt) in enumerate(zip(clients, prompts, strict=True)):
+        jobs.append(each.submit(**{**PAIR, "prompt": prompt, "seed": seed}, api_name="/generate"))
+        while jobs[-1].status().code.name in ("STARTING", "JOINING_QUEUE"):  # the next one comes after this one
+            time.sleep(0.05)
     results, order = {}, []
 
     def wait(prompt, job):
@@ -222,7 +223,7 @@ def test_ten_visitors_at_once(app):
         text = json.dumps(result)
         assert prompt in text and not any(other in text for other in prompts if other != prompt)
     places = {prompt: order.index(prompt) for prompt in prompts}
-    assert all(abs(places[prompt] - index) <= 2 for index, prompt in enumerate(prompts))  # first come, first served
+    assert all(abs(places[prompt] - index) <= 1 for index, prompt in enumerate(prompts))  # first come, first served
     before = resident()
     ten_visitors(app, prompts)
     for _ in range(20):
