@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import secrets
+import shutil
 import sys
 import tempfile
 import threading
@@ -144,3 +145,4 @@ def serve(demo: gr.Blocks, options: argparse.Namespace) -> None:
         server_name=options.host, server_port=options.port or None, share=options.share, auth=auth, mcp_server=options.mcp,
         **launch_options(context.settings),
     )  # fmt: skip
+    shutil.rmtree(context.settings.root, ignore_errors=True)

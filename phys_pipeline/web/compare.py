@@ -163,7 +163,7 @@ class CompareTab:
     def choose(self, memory: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Show the pair of another seed."""
         run = self.context.runs.open((memory or {}).get("run"))
-        seed = (event._data or {}).get("seed")
+        seed: Any = (event._data or {}).get("seed")
         if str(seed) not in run.read()["pairs"]:
             raise DataError("these results have no such seed")
         return (*self._shown(run, int(seed)), _memory(run, int(seed)))

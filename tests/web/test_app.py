@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
+import shutil
 import subprocess
 import sys
 import threading
@@ -232,6 +234,16 @@ def test_ten_visitors_at_once(app):
         time.sleep(0.5)
     assert resident() < 1.1 * before
     assert not app.context.jobs.running()
+
+
+def test_a_space_finds_its_page_in_app_py(monkeypatch):
+    monkeypatch.setenv("GRADIO_SERVER_NAME", "0.0.0.0")
+    monkeypatch.setenv("GRADIO_TEMP_DIR", "unused")
+    spec = importlib.util.spec_from_file_location("app_of_a_space", ROOT / "app.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert not module.demo.context.settings.local and module.options.share is False
+    shutil.rmtree(module.demo.context.settings.root)
 
 
 def test_the_engine_needs_no_gradio():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from phys_pipeline.errors import MediaError
-from phys_pipeline.media import Video, read_video, resample, write_video
+from phys_pipeline.media import Video, read_video, resample
 from phys_pipeline.media.reading import probe
 from phys_pipeline.web.engine.settings import AppSettings
 
@@ -122,8 +122,3 @@ def on_one_clock(videos: tuple[Video, Video]) -> tuple[tuple[Video, Video], list
         notes.append(f"The lengths differ; the first {frames / fps:.1f} seconds of both are compared.")
     alike = tuple(Video.from_frames(video.frames[:frames], fps, video.source) for video in (first, second))
     return (alike[0], alike[1]), notes
-
-
-def write_preview(path: Path, video: Video) -> Path:
-    """The video as every browser plays it."""
-    return write_video(path, video)
