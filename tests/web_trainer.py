@@ -13,7 +13,7 @@ folder = pathlib.Path(settings["output_dir"]); folder.mkdir(parents=True, exist_
 first = 3 if settings.get("resume") else 1
 try:
     with (folder / "log.jsonl").open("a") as log:
-        for step in range(first, 500):
+        for step in range(first, 5000):
             log.write(json.dumps({"step": step, "denoising": 1 / step, "motion": None}) + "\\n"); log.flush()
             print(f"\\rstep {step}", end="", flush=True); time.sleep(0.02)
 except KeyboardInterrupt:
