@@ -53,7 +53,7 @@ def finished(page: Any, tab: str) -> None:
 def compare(page: Any) -> None:
     page.get_by_role("button", name="Generate the pair").click()
     finished(page, "compare")
-    save(page, "compare", 1150)
+    save(page, "compare", 1420)
 
 
 def score(page: Any) -> None:
