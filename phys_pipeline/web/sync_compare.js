@@ -246,6 +246,7 @@ function load() {
   seek.max = String(frames - 1);
   root.classList.toggle("empty", !files[0] && !files[1]);
   root.classList.toggle("single", single);
+  root.classList.toggle("blind", Boolean(value.blind)); // left stays left
   root.classList.toggle("scored", series.some(Boolean));
   if (changed) { pause(); plays = 0; element.dataset.plays = "0"; live.textContent = ""; }
   videos.forEach((video, index) => {
@@ -332,8 +333,8 @@ const KEYS = {
   Home: () => one(".home").click(), End: () => { pause(); setTime(middleOf(frames - 1)); },
   j: () => faster(-1), l: () => faster(1), r: () => one(".loop").click(), f: () => one(".whole").click(), "?": () => one(".help").click(),
   o: () => { if (series.some(Boolean)) one(".shown").click(); },
-  s: () => { if (!single) one(".swap").click(); },
-  v: () => { if (!single) setView(view.options[(view.selectedIndex + 1) % view.options.length].value); },
+  s: () => { if (!single && !root.classList.contains("blind")) one(".swap").click(); },
+  v: () => { if (!single && !root.classList.contains("blind")) setView(view.options[(view.selectedIndex + 1) % view.options.length].value); },
 };
 root.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || root.classList.contains("empty")) return;

@@ -204,6 +204,7 @@ def test_a_study_from_start_to_export(new_page, app, host_key):
         page.locator("#study-count").get_by_text(f"{number} of 5 answered").wait_for()
         text, content = answer(page)
         assert "swift" not in content and "slow/" not in content
+        assert page.locator("#study-player .swap").is_hidden()  # left stays left
         assert ("Prompt <b>" in text) or "attentive" in text
         urls = page.evaluate("[...document.querySelectorAll('#study-player video')].map((v) => v.src)")
         assert all(re.search(r"/[0-9a-f]{16}\.mp4$", url) for url in urls if url)

@@ -48,8 +48,8 @@ def player_value(
 
 
 def blind_value(files: Mapping[str, Path], text: str) -> dict[str, Any]:
-    """The value for a trial of a blind study: no scores, and labels that say the side alone."""
-    return player_value(files, {"left": None, "right": None}, labels=("Left", "Right"), about=text)
+    """The value for a trial of a blind study: no scores, labels that say the side alone, and sides that stay."""
+    return {**player_value(files, {"left": None, "right": None}, labels=("Left", "Right"), about=text), "blind": True}
 
 
 def _file_data(path: Path | None) -> dict[str, Any] | None:
