@@ -1,4 +1,4 @@
-"""A random Open-Sora 1.2 pipeline of some 300,000 parameters, built in memory: the golden transformer's weights, T5's real tokenizer."""
+"""A random Open-Sora 1.2 pipeline, built in memory: the transformer with the golden weights, T5's real tokenizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an official checkpoint to a diffusers folder: strict about every name and shape, a part of the weights in memory at a time."""
+"""From an official checkpoint to a diffusers folder: strict about names and shapes, one part of the weights in memory."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ Order = Callable[[int], Tensor]
 
 
 def interleave(head_dim: int) -> Order:
-    """Rows of each head from split halves (i, i + head_dim / 2) to neighbouring pairs: 0, h, 1, h + 1, ... with h = head_dim / 2."""
+    """Rows of each head from split halves to neighbouring pairs: 0, h, 1, h + 1, ... with h = head_dim / 2."""
 
     def order(rows: int) -> Tensor:
         if head_dim % 2 or rows % head_dim:

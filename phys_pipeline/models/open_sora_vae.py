@@ -121,7 +121,7 @@ class TemporalDecoder(nn.Module):
 
 
 class TemporalAutoencoder(nn.Module):
-    """Between the picture autoencoder's latents and the video's; a clip's length is made up to a multiple of 4 by zeros in front."""
+    """Between the latents of pictures and those of video; zeros in front make a clip's length a multiple of 4."""
 
     def __init__(self, channels: int, widths: Sequence[int], halved: Sequence[bool], count: int, groups: int) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class AutoencoderKLOpenSora(ModelMixin, ConfigMixin):  # type: ignore[misc]  # b
     def encode(
         self, x: Tensor, return_dict: bool = True, generator: torch.Generator | None = None
     ) -> AutoencoderKLOutput | tuple[DiagonalGaussianDistribution]:
-        """Encode ``x`` (B, 3, F, H, W); with ``generator`` the picture autoencoder's latents are sampled, else its mode is taken."""
+        """Encode ``x`` (B, 3, F, H, W); with ``generator`` the latents of pictures are sampled, else their mode is taken."""
         if x.ndim != 5 or x.shape[1] != self.spatial_vae.config["in_channels"]:
             raise ModelError(f"the autoencoder takes video of shape (batch, 3, frames, height, width), not {tuple(x.shape)}")
         parts = x.split(1) if self.use_slicing else (x,)
@@ -224,7 +224,7 @@ class AutoencoderKLOpenSora(ModelMixin, ConfigMixin):  # type: ignore[misc]  # b
         )
 
     def _decode(self, z: Tensor, frames: int) -> Tensor:  # (B, C, T', h, w)
-        decoded = []
+        decoded: list[Tensor] = []
         for chunk in z.split(_quarters(CHUNK_FRAMES), dim=2):
             own = min(CHUNK_FRAMES, frames - CHUNK_FRAMES * len(decoded))
             decoded.append(self.decode_pictures(self.temporal_vae.decode(chunk, own)))

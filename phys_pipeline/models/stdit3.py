@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from diffusers.configuration_utils import ConfigMixin, register_to_config
 from diffusers.loaders import PeftAdapterMixin
+from diffusers.models.activations import GELU
 from diffusers.models.embeddings import PixArtAlphaTextProjection, TimestepEmbedding, get_timestep_embedding
 from diffusers.models.modeling_outputs import Transformer2DModelOutput
 from diffusers.models.modeling_utils import ModelMixin
@@ -81,12 +82,11 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, ratio: float) -> None:
         super().__init__()
-        first = nn.Module()
-        first.proj = nn.Linear(width, int(width * ratio))
-        self.net = nn.ModuleList([first, nn.Identity(), nn.Linear(int(width * ratio), width)])
+        inner = int(width * ratio)
+        self.net = nn.ModuleList([GELU(width, inner, approximate="tanh"), nn.Identity(), nn.Linear(inner, width)])
 
     def forward(self, x: Tensor) -> Tensor:  # (..., D)
-        return self.net[2](F.gelu(self.net[0].proj(x), approximate="tanh"))
+        return self.net[2](self.net[0](x))
 
 
 def normalised(x: Tensor) -> Tensor:  # (..., D)
@@ -133,9 +133,9 @@ class STDiT3Transformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # ty
     """
 
     _supports_gradient_checkpointing = True
-    _no_split_modules = ["STDiT3Block"]  # noqa: RUF012  # a list, as diffusers reads it
-    _keep_in_fp32_modules = ["scale_shift_table", "time_embed", "fps_embed", "time_proj"]  # noqa: RUF012
-    _repeated_blocks = ["STDiT3Block"]  # noqa: RUF012
+    _no_split_modules: Any = ["STDiT3Block"]  # noqa: RUF012  # a list, as diffusers reads it
+    _keep_in_fp32_modules: Any = ["scale_shift_table", "time_embed", "fps_embed", "time_proj"]  # noqa: RUF012
+    _repeated_blocks: Any = ["STDiT3Block"]  # noqa: RUF012
 
     @register_to_config
     def __init__(
@@ -156,8 +156,7 @@ class STDiT3Transformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # ty
         if width % 4 or attention_head_dim % 2:
             raise ConfigError(f"width {width} must divide by 4 and attention_head_dim {attention_head_dim} by 2")
         patch = (1, patch_size, patch_size)
-        self.patch_embed = nn.Module()
-        self.patch_embed.proj = nn.Conv3d(in_channels, width, kernel_size=patch, stride=patch)
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv3d(in_channels, width, kernel_size=patch, stride=patch)})
         self.time_embed = TimestepEmbedding(FREQUENCIES, width)
         self.fps_embed = TimestepEmbedding(FREQUENCIES, width)
         self.time_proj = nn.Linear(width, 6 * width)
@@ -179,6 +178,7 @@ class STDiT3Transformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # ty
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
         nn.init.zeros_(self.fps_embed.linear_2.weight)
+        block: Any
         for block in self.temporal_transformer_blocks:
             for layer in (block.attn1.to_out[0], block.attn2.to_out[0], block.ff.net[2]):
                 nn.init.zeros_(layer.weight)
@@ -210,7 +210,8 @@ class STDiT3Transformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # ty
         patch = self.config["patch_size"]
         x = F.pad(hidden_states, (0, -columns % patch, 0, -rows % patch))
         down, across = x.shape[3] // patch, x.shape[4] // patch
-        x = self.patch_embed.proj(x.to(self.patch_embed.proj.weight.dtype)).flatten(3).permute(0, 2, 3, 1)  # (B, T, S, D)
+        embed: Any = self.patch_embed["proj"]
+        x = embed(x.to(embed.weight.dtype)).flatten(3).permute(0, 2, 3, 1)  # (B, T, S, D)
         scale = math.sqrt(float(height) * float(width)) / self.config["base_size"]
         x = x + position_table(down, across, x.shape[-1], scale, x.device).to(x.dtype)
 
@@ -228,10 +229,11 @@ class STDiT3Transformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # ty
         mask = None
         if encoder_attention_mask is not None:
             mask = repeated(encoder_attention_mask, batch, "encoder_attention_mask").bool()[:, None, None, :]
+        checkpoint: Any = self._gradient_checkpointing_func
         for pair in zip(self.transformer_blocks, self.temporal_transformer_blocks, strict=True):
             for block in pair:
                 if torch.is_grad_enabled() and self.gradient_checkpointing:
-                    x = self._gradient_checkpointing_func(block, x, text, mask, per_block)
+                    x = checkpoint(block, x, text, mask, per_block)
                 else:
                     x = block(x, text, mask, per_block)
 
@@ -243,7 +245,7 @@ class STDiT3Transformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # ty
         sample = x[..., :rows, :columns].float()
         return Transformer2DModelOutput(sample=sample) if return_dict else (sample,)  # type: ignore[arg-type]
 
-    def _embed(self, embedding: nn.Module, values: Tensor) -> Tensor:  # (B,) -> (B, D)
+    def _embed(self, embedding: TimestepEmbedding, values: Tensor) -> Tensor:  # (B,) -> (B, D)
         sinusoid = get_timestep_embedding(values.float(), FREQUENCIES, flip_sin_to_cos=True, downscale_freq_shift=0)
         return embedding(sinusoid.to(embedding.linear_1.weight.dtype))
 
