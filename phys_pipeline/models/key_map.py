@@ -121,7 +121,10 @@ class KeyMap:
 
     def steps(self, names: Sequence[str], *, backward: bool = False) -> list[Step]:
         """What to do with each name, in the order of ``names``. ConfigError for names no rule knows, or lone halves of a join."""
-        given, done, steps, unknown = set(names), set(), [], []
+        given = set(names)
+        done: set[str] = set()
+        steps: list[Step] = []
+        unknown: list[str] = []
         for name in names:
             if name in done or (not backward and any(self._matches(template, name) is not None for template in self.ignored)):
                 continue
@@ -145,7 +148,7 @@ class KeyMap:
 
     def backward(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The original names and layouts again; ``ignored`` tensors stay away."""
-        found = {}
+        found: dict[str, Tensor] = {}
         for step in self.steps(list(tensors), backward=True):
             found.update(zip(step.sources, step.rule.backward([tensors[name] for name in step.targets]), strict=True))
         return found
