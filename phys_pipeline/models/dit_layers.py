@@ -36,7 +36,7 @@ def unpatchify(tokens: Tensor, grid: tuple[int, int, int], patch_size: tuple[int
 
 
 def timestep_features(values: Tensor, dtype: torch.dtype) -> Tensor:  # (B,)
-    """Sinusoids (B, 256) of a timestep or another number, cosines first. Computed in float32: bfloat16 has steps of 4 above 512."""
+    """Sinusoids (B, 256) of a timestep or another number, cosines first. Made in float32: bfloat16 has steps of 4 above 512."""
     return get_timestep_embedding(values, TIMESTEP_CHANNELS, flip_sin_to_cos=True, downscale_freq_shift=0).to(dtype)
 
 
