@@ -187,8 +187,10 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
         batch, _, frames, height, width = hidden_states.shape
         rows, length = encoder_attention_mask.shape
         if batch % rows or encoder_hidden_states.shape[:2] != (batch, length):
-            raise ModelError(f"text of shape {tuple(encoder_hidden_states.shape)} with a mask of shape {(rows, length)} does not "
-                             f"fit a batch of {batch}: give features (batch, tokens, channels) and a mask (batch, tokens)")  # fmt: skip
+            raise ModelError(
+                f"text of shape {tuple(encoder_hidden_states.shape)} with a mask of shape {(rows, length)} does not fit a batch of "
+                f"{batch}: give features (batch, tokens, channels) and a mask (batch, tokens)"
+            )
         _, patch_height, patch_width = patch = self.config.patch_size
         if height % patch_height or width % patch_width:
             raise ModelError(f"latents of {height}x{width} can't be cut into patches of {patch_height}x{patch_width}: "
@@ -203,8 +205,7 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
         embedded = self.time_embed(features)
         activated = nn.functional.silu(embedded)
         time = tuple(
-            projection(activated)
-            for projection in (self.time_proj, self.time_proj_y, self.time_proj_temp, self.time_proj_y_temp)
+            projection(activated) for projection in (self.time_proj, self.time_proj_y, self.time_proj_temp, self.time_proj_y_temp)
         )
         y = self.caption_projection(encoder_hidden_states)[:, None].expand(-1, frames, -1, -1)
 

@@ -16,11 +16,10 @@ from transformers import T5EncoderModel, T5TokenizerFast
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.mvdit import MVDiTTransformer3DModel
-from phys_pipeline.models.picture_vae import decode_frames
+from phys_pipeline.models.picture_vae import SCALING_FACTOR, decode_frames
 
 StepEnded = Callable[[Any, int, Tensor, dict[str, Any]], dict[str, Any]]
 
-SCALING_FACTOR = 0.18215  # of the latents, whatever the autoencoder's own config says
 SIZE_MULTIPLE = 16  # pixels: the autoencoder's 8 times the patch of 2
 
 
