@@ -15,6 +15,7 @@ from phys_pipeline.families.sources import description, hub_commit, pipeline_cla
 
 _FAMILIES = {  # name: module, class
     "hunyuan_video": ("phys_pipeline.families.hunyuan_video", "HunyuanVideoFamily"),
+    "mvdit": ("phys_pipeline.families.mvdit", "MVDiTFamily"),
 }
 _ALIASES = {"hunyuanvideo": "hunyuan_video", "ltx": "ltx_video", "wan_2_1": "wan", "wan_2_2": "wan"}
 

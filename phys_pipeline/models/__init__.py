@@ -5,7 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_EXPORTS = {"FrameAutoencoder": "phys_pipeline.models.frame_autoencoder"}
+_EXPORTS = {
+    "FrameAutoencoder": "phys_pipeline.models.frame_autoencoder",
+    "MVDiTTransformer3DModel": "phys_pipeline.models.mvdit",
+}
 
 __all__ = list(_EXPORTS)
 

@@ -17,6 +17,7 @@ from transformers import T5EncoderModel, T5TokenizerFast
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.mvdit import MVDiTTransformer3DModel
 from phys_pipeline.models.picture_vae import SCALING_FACTOR, decode_frames
+from phys_pipeline.pipelines.t5_text import encode_t5
 
 StepEnded = Callable[[Any, int, Tensor, dict[str, Any]], dict[str, Any]]
 
@@ -86,6 +87,23 @@ class MVDiTPipeline(DiffusionPipeline):
     def interrupt(self) -> bool:
         """Set ``pipeline._interrupt`` in a callback to leave out the steps that remain."""
         return self._interrupt
+
+    @torch.no_grad()
+    def encode_prompt(
+        self,
+        prompt: str | list[str],
+        num_videos_per_prompt: int = 1,
+        max_sequence_length: int | None = None,
+        clean_caption: bool = True,
+    ) -> tuple[Tensor, Tensor]:
+        """T5's features (B, L, D) of the prompts and their mask (B, L), 1 for tokens of the text.
+
+        Prompts are cleaned as the captions of the training were and cut after ``max_sequence_length`` tokens (None: as many as the
+        null caption has). The empty prompt is one token.
+        """
+        length = max_sequence_length or self.transformer.config.max_sequence_length
+        embeds, mask = encode_t5(self, prompt, length, clean=clean_caption)
+        return tuple(x.repeat_interleave(num_videos_per_prompt, dim=0) for x in (embeds, mask))  # type: ignore[return-value]
 
     @torch.no_grad()
     def __call__(

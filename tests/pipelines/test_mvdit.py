@@ -24,9 +24,7 @@ def step_noise(monkeypatch):
 
     def use(rows=None):
         rows = None if rows is None else iter(rows)
-        monkeypatch.setattr(
-            scheduling, "randn_tensor", lambda shape, **_: torch.zeros(shape) if rows is None else next(rows)
-        )
+        monkeypatch.setattr(scheduling, "randn_tensor", lambda shape, **_: torch.zeros(shape) if rows is None else next(rows))
 
     return use
 
@@ -150,7 +148,7 @@ SMALL = {"height": 16, "width": 32, "num_frames": 3, "num_inference_steps": 2, "
 
 def test_shapes_of_every_kind_of_output(pipeline):
     one = pipeline("a ball", **SMALL, output_type="pt").frames
-    assert one.shape == (1, 3, 3, 16, 32) and 0 <= one.min() and one.max() <= 1
+    assert one.shape == (1, 3, 3, 16, 32) and one.min() >= 0 and one.max() <= 1
     assert pipeline("a ball", **SMALL, output_type="np").frames.shape == (1, 3, 16, 32, 3)
     pictures = pipeline("a ball", **SMALL).frames[0]
     assert len(pictures) == 3 and pictures[0].size == (32, 16)
@@ -210,7 +208,8 @@ def test_saved_pipeline_loads_and_gives_the_same_video(tmp_path, pipeline):
     again.set_progress_bar_config(disable=True)
     settings = {**SMALL, "output_type": "pt"}
     videos = [p("a ball", **settings, generator=torch.Generator().manual_seed(0)).frames for p in (pipeline, again)]
-    assert torch.equal(*videos) and dict(again.scheduler.config) == dict(pipeline.scheduler.config)
+    assert torch.equal(*videos)
+    assert again.scheduler.config.variance_type == "learned_range" and not again.scheduler.config.clip_sample
 
 
 def test_null_caption_is_found_where_sequential_offload_keeps_it():
