@@ -19,6 +19,7 @@ _FAMILIES = {  # name: module, class
     "hunyuan_video_1_5": ("phys_pipeline.families.hunyuan_video_1_5", "HunyuanVideo15Family"),
     "ltx_video": ("phys_pipeline.families.ltx_video", "LTXVideoFamily"),
     "mochi": ("phys_pipeline.families.mochi", "MochiFamily"),
+    "mvdit": ("phys_pipeline.families.mvdit", "MVDiTFamily"),
     "open_sora_1_2": ("phys_pipeline.families.open_sora_1_2", "OpenSora12Family"),
     "wan": ("phys_pipeline.families.wan", "WanFamily"),
 }

@@ -251,6 +251,11 @@ class VideoFamily(ABC):
     def encode_text(self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
         """Captions to conditioning tensors, batch first: what a cache stores and :meth:`inputs` takes."""
 
+    def uncaptioned(self, conditioning: Mapping[str, Tensor], empty: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """What stands for one sample's ``conditioning`` (no batch axis) where training drops its caption: here the ``empty``
+        caption's. A family that was trained with a learned null caption gives that."""
+        return empty
+
     @abstractmethod
     def inputs(
         self, x_t: Tensor, sigma: Tensor, conditioning: Mapping[str, Tensor], guidance: float | Tensor | None = None
