@@ -9,6 +9,7 @@ from torch import nn
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.open_sora_sizes import evenly_spaced_sigmas, timestep_shift
+from phys_pipeline.noise_path import shift_sigma
 from phys_pipeline.pipelines.open_sora import Given, OpenSoraPipeline
 
 SHORT = {"height": 16, "width": 24, "num_frames": 17, "num_inference_steps": 2, "guidance_scale": 4.0, "output_type": "pt"}
@@ -144,6 +145,8 @@ def test_no_text_is_the_learned_caption_under_the_prompt_s_mask(pipeline, monkey
     assert mask.shape == (1, 10) and 1 < mask.sum() < 10  # of the prompt, and read for both rows
     assert calls[0]["fps"].item() == 24.0 and (calls[0]["height"], calls[0]["width"]) == (16, 24)
     assert len(calls) == 2 and calls[0]["frame_mask"] is None
+    half = shift_sigma(torch.full((2,), 0.5), timestep_shift(17, 16, 24))  # of the levels 1 and 1/2, shifted once
+    torch.testing.assert_close(calls[1]["timestep"], 1000 * half)
     calls.clear()
     pipeline("a red ball", **{**SHORT, "guidance_scale": 1.0})
     assert len(calls[0]["hidden_states"]) == 1
