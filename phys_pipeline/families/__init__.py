@@ -15,6 +15,11 @@ from phys_pipeline.families.sources import description, hub_commit, pipeline_cla
 
 _FAMILIES = {  # name: module, class
     "hunyuan_video": ("phys_pipeline.families.hunyuan_video", "HunyuanVideoFamily"),
+    "wan": ("phys_pipeline.families.wan", "WanFamily"),
+    "cogvideox": ("phys_pipeline.families.cogvideox", "CogVideoXFamily"),
+    "ltx_video": ("phys_pipeline.families.ltx_video", "LTXVideoFamily"),
+    "hunyuan_video_1_5": ("phys_pipeline.families.hunyuan_video_1_5", "HunyuanVideo15Family"),
+    "mochi": ("phys_pipeline.families.mochi", "MochiFamily"),
     "mvdit": ("phys_pipeline.families.mvdit", "MVDiTFamily"),
 }
 _ALIASES = {"hunyuanvideo": "hunyuan_video", "ltx": "ltx_video", "wan_2_1": "wan", "wan_2_2": "wan"}
@@ -68,10 +73,12 @@ def families_with(**facts: Any) -> list[VideoFamily]:
 def find_family(source: str | Path | None, name: str | None = None) -> VideoFamily:
     """The family of a model: ``name`` if given, else what its ``phys_pipeline.json`` says, else by its ``model_index.json``.
 
-    Of a Hub id that isn't in the cache it fetches the latter. Raises ModelError where neither tells.
+    Of a Hub id that no family names as its own it fetches the latter. Raises ModelError where nothing tells.
     """
     if name := name or description(source).get("family"):
         return get_family(name)
+    if own := families_with(hub_id=str(source)):
+        return own[0]
     found = pipeline_class(source)
     fitting = families_with(pipeline_class=found) if found else []
     if not fitting:
