@@ -15,6 +15,7 @@ from phys_pipeline.families import load_model
 from phys_pipeline.models.conversion import convert, plan
 from phys_pipeline.models.mvdit import MVDiTTransformer3DModel
 from phys_pipeline.models.mvdit_conversion import CONVERSIONS, SCHEDULER, TRANSFORMER_KEYS
+from phys_pipeline.pipelines.mvdit import MVDiTPipeline
 
 OFFICIAL_VALUES = 1_075_069_088
 
@@ -123,6 +124,7 @@ def test_a_converted_folder_is_whole_once_its_other_parts_lie_in_it(tmp_path, ca
         out = model.pipeline.transformer(**golden_inputs("a_basic")).sample
     torch.testing.assert_close(out, golden_data.group(GOLDEN, "outputs.a_basic.")["sample"], atol=2e-5, rtol=1e-4)
     assert dict(model.pipeline.scheduler.config).items() >= SCHEDULER.items()
+    assert type(MVDiTPipeline.from_pretrained(folder).scheduler).__name__ == "DDPMScheduler"  # diffusers alone reads it too
 
 
 def without(shapes, *parts):
