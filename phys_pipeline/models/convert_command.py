@@ -16,6 +16,7 @@ from phys_pipeline.models.conversion import PICKLES, convert
 
 # family -> module with CONVERSIONS, FILES (small JSON files of the whole folder) and PARTS (subfolder -> how to get it)
 _FAMILIES = {
+    "mvdit": "phys_pipeline.models.mvdit_conversion",
     "open_sora_1_2": "phys_pipeline.models.open_sora_conversion",
 }
 
