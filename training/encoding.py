@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from phys_pipeline.errors import ModelError, PhysPipelineError
-from phys_pipeline.families import VideoFamily, get_family
+from phys_pipeline.families import VideoFamily
 from training.buckets import config_buckets
 from training.cache import TensorCache, caches, latents_key, model_identities, text_key
 from training.config import TrainConfig
 from training.data import SkipClip, read_windows
+from training.model_family import model_family
 from training.sources import Clip, read_digest
 
 log = logging.getLogger(__name__)
@@ -154,6 +155,6 @@ def do_in_worker(settings: str, kind: str, item: Any) -> Any:
 @lru_cache(maxsize=1)
 def make_encoder(settings: str) -> Encoder:
     """This process's encoder, on its first GPU where it has one; `settings` are those of a TrainConfig as JSON."""
-    config = TrainConfig(**json.loads(settings))
+    config, family = model_family(TrainConfig(**json.loads(settings)))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return Encoder(config, get_family(config.family), device, DTYPES[config.vae_precision], DTYPES[config.precision])
+    return Encoder(config, family, device, DTYPES[config.vae_precision], DTYPES[config.precision])

@@ -24,14 +24,13 @@ from phys_pipeline.adapters.weights import LoraLayer
 from phys_pipeline.adapters.writers import check_exportable, diffusers_tensors, write_adapter
 from phys_pipeline.atomic import atomic_folder
 from phys_pipeline.errors import AdapterError, first_line
-from phys_pipeline.families import LoadedModel, VideoFamily, get_family
+from phys_pipeline.families import LoadedModel, VideoFamily, families_with, get_family
 
 logger = logging.getLogger(__name__)
 
 PROVENANCE_FILE = "provenance.json"
 # What another reader needs to rebuild the adapter, and nothing newer than it may know: unknown fields make readers fail.
 _CONFIG_FIELDS = ("r", "lora_alpha", "target_modules", "rank_pattern", "alpha_pattern", "use_rslora")
-_COMFYUI_MODELS = ("HunyuanVideoTransformer3DModel",)  # transformers whose adapters get a copy for ComfyUI
 
 
 @dataclass(frozen=True)
@@ -65,15 +64,18 @@ def inject_lora(
     """Freeze the transformer, add a LoRA to every linear layer whose whole name matches ``regex``, return what to train.
 
     The trainable tensors are float32 whatever the base's dtype (bfloat16 adapters lose small updates). ``alpha`` defaults to
-    ``rank``; ``regex`` to HunyuanVideo's attention layers; ``seed`` makes the start repeatable without touching the global
-    generator. Raises AdapterError if nothing matches, or a layer would be trained that other readers refuse, such as the token
-    refiner's.
+    ``rank``; ``regex`` to the attention layers of its model family; ``seed`` makes the start repeatable without touching the
+    global generator. Raises AdapterError if nothing matches, or a layer would be trained that other readers refuse, such as the
+    token refiner's.
     """
     from peft import LoraConfig
 
     if rank < 1 or not 0 <= dropout < 1:
         raise AdapterError(f"rank {rank} and dropout {dropout}: use a rank of at least 1 and a dropout in [0, 1)")
-    regex = regex if regex is not None else get_family("hunyuan_video").spec.lora_target_regex
+    families = families_with(transformer_class=type(transformer).__name__)
+    if regex is None and not families:
+        raise AdapterError(f"{type(transformer).__name__} is of no known model family: give a regex of the layers to train")
+    regex = regex if regex is not None else families[0].spec.lora_target_regex
     try:
         pattern = re.compile(regex)
     except re.error as error:
@@ -84,7 +86,7 @@ def inject_lora(
     if not targets:
         some = next(iter(linear_layers(transformer)), "none")
         raise AdapterError(f"LoRA target regex {regex!r} matches no linear layer: it must match whole names such as {some}")
-    if type(transformer).__name__ in _COMFYUI_MODELS:
+    if any(family.spec.comfyui for family in families):
         check_exportable(targets)
     transformer.requires_grad_(False)
     options: dict[str, Any] = {"r": rank, "lora_alpha": rank if alpha is None else alpha, "lora_dropout": dropout}
@@ -143,13 +145,13 @@ def save_adapter(
     except (TypeError, ValueError) as error:
         raise AdapterError(f"extra_metadata can't be written as JSON ({error}): use numbers, strings, lists and dicts") from error
     with atomic_folder(folder) as partial:
-        _pipeline_class(family).save_lora_weights(
+        _loader(family.spec.load_class("pipeline")).save_lora_weights(
             partial, transformer_lora_layers=tensors, transformer_lora_adapter_metadata=metadata
         )
         rewrite_header(partial / formats.WEIGHTS_FILE, {formats.PHYS_METADATA: text})
         (partial / PROVENANCE_FILE).write_text(json.dumps(provenance, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         _verify(transformer, name, tensors, family, partial / formats.WEIGHTS_FILE)
-        if comfyui and type(transformer).__name__ in _COMFYUI_MODELS:
+        if comfyui and family.spec.comfyui:
             copy = partial / formats.COMFYUI_FOLDER / f"{Path(folder).resolve().name}.safetensors"
             widths = {module: layer.out_features for module, layer in linear_layers(transformer).items()}
             write_adapter(copy, _lora(transformer, name), formats.COMFYUI, {formats.PHYS_METADATA: text}, widths)
@@ -254,13 +256,14 @@ def _plain(value: Any) -> Any:
     return dict(sorted(value.items())) if isinstance(value, Mapping) else value
 
 
-def _pipeline_class(family: VideoFamily) -> Any:
-    import diffusers
+def _loader(pipeline_class: Any) -> Any:
+    """The class with diffusers' methods that store and load a transformer's LoRA: the pipeline's own, or where it has none (as
+    HunyuanVideo-1.5's) one that does nothing that depends on the model."""
+    if hasattr(pipeline_class, "load_lora_into_transformer"):
+        return pipeline_class
+    from diffusers.loaders import Mochi1LoraLoaderMixin
 
-    cls = getattr(diffusers, family.spec.pipeline_class, None)
-    if not hasattr(cls, "save_lora_weights"):
-        raise AdapterError(f"{family.spec.pipeline_class} can't store LoRA weights with this diffusers: upgrade diffusers")
-    return cls
+    return Mochi1LoraLoaderMixin
 
 
 def _check_finite(tensors: Mapping[str, Tensor], what: str, advice: str) -> None:
@@ -276,7 +279,7 @@ def _apply(pipeline: Any, layers: Mapping[str, LoraLayer], file: Path, name: str
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # two adapters side by side are meant
-            type(pipeline).load_lora_into_transformer(
+            _loader(type(pipeline)).load_lora_into_transformer(
                 dict(tensors), pipeline.transformer, adapter_name=name, metadata=settings, _pipeline=pipeline
             )
     except Exception as error:  # diffusers and peft raise many kinds
@@ -310,7 +313,7 @@ def _verify(transformer: Any, name: str, tensors: Mapping[str, Tensor], family: 
 
     The copy's linear weights are one zero seen at every place, so that it takes no memory whatever the model's size.
     """
-    cls = _pipeline_class(family)
+    cls = _loader(family.spec.load_class("pipeline"))
     with torch.device("meta"):
         fresh = type(transformer).from_config(dict(transformer.config))
     for layer in linear_layers(fresh).values():

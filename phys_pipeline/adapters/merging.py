@@ -15,7 +15,7 @@ from phys_pipeline.adapters.readers import open_adapter
 from phys_pipeline.adapters.weights import LoraLayer
 from phys_pipeline.atomic import atomic_folder
 from phys_pipeline.errors import AdapterError
-from phys_pipeline.families import get_family
+from phys_pipeline.families import find_family
 from phys_pipeline.families.sources import DESCRIPTION_FILE, description, local_folder
 
 _FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -29,7 +29,7 @@ def merge_adapter(adapter: Path, base: str, output: Path, weight: float = 1.0) -
     adapters of the old base are noticed. Raises AdapterError if a layer is missing, of another width, or quantised.
     """
     weight = checked_weight(weight)
-    family = get_family(description(base).get("family") or "hunyuan_video")
+    family = find_family(base)
     folder = local_folder(base, family.spec, family.components("pipeline"))
     if output.resolve() == folder.resolve():
         raise AdapterError(f"{output} is the base model itself: choose another folder")

@@ -56,6 +56,11 @@ SPEC = FamilySpec(
     latent_channels=16,
     frame_rule="4k+1 frames (1, 5, ..., 61, ..., 129): latent frame 0 is one pixel frame, every other one is four",
     generation=GENERATION,
+    licence="Tencent Hunyuan Community (not for the EU, the UK and South Korea)",
+    parameters=12.8,
+    memory="26 GB of weights in bf16 for the transformer, by arithmetic",
+    sizes="720x1280, 544x960 and others that are multiples of 16",
+    comfyui=True,
 )
 
 _TEXT = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
@@ -88,10 +93,7 @@ class HunyuanVideoFamily(VideoFamily):
             return sources.load_component(folder, "scheduler")
         if part in ("transformer", "vae"):
             return sources.load_component(folder, part, dtype)
-
-        from diffusers import HunyuanVideoPipeline
-
-        parts: dict[str, Any] = dict.fromkeys(_COMPONENTS["pipeline"])
+        parts: dict[str, Any] = {}
         for name in _COMPONENTS[part]:
             if name == "tokenizer":
                 parts[name] = load_tokenizer(folder / name, sources.description(folder).get("tokenizer_probe", PROBE))
@@ -101,24 +103,14 @@ class HunyuanVideoFamily(VideoFamily):
                 parts[name] = sources.load_component(folder, name)
             else:
                 parts[name] = sources.load_component(folder, name, dtype)
-        pipeline: Any = HunyuanVideoPipeline(**parts)
-        pipeline.register_to_config(_name_or_path=str(folder))
-        return pipeline
+        return self.assemble(parts, folder)
 
     def encode_video(self, vae: Any, pixels: Tensor, generator: torch.Generator | None = None) -> Tensor:  # (B, 3, T, H, W)
         """Pixels in [0, 1] to float32 latents (B, C, T', H', W'), times the autoencoder's scaling factor.
 
-        Without ``generator`` the posterior's mode is taken (repeatable), with one a sample. Raises ConfigError for a size
-        the autoencoder would silently crop or for pixels that are clearly not in [0, 1].
+        Without ``generator`` the posterior's mode is taken (repeatable), with one a sample. Errors as in ``signed_pixels``.
         """
-        if pixels.ndim != 5 or pixels.shape[1] != 3 or not pixels.is_floating_point():
-            raise ConfigError(f"pixels must be float (B, 3, T, H, W), not {pixels.dtype} {tuple(pixels.shape)}")
-        low, high = pixels.aminmax()
-        if not (low > -0.5 and high < 1.5):  # resizing may overshoot a little; [-1, 1], [0, 255] and NaN are mistakes
-            raise ConfigError(f"pixels span [{low:.3g}, {high:.3g}]: give values in [0, 1]")
-        frames, height, width = pixels.shape[2:]
-        self.check_size(frames, height, width, vae)
-        signed = pixels.clamp(0, 1).to(vae.device, vae.dtype) * 2 - 1
+        signed = self.signed_pixels(vae, pixels)
         with torch.no_grad():
             encoded = vae.encode(signed)
         posterior = encoded.latent_dist
@@ -161,6 +153,16 @@ class HunyuanVideoFamily(VideoFamily):
         """Sampling defaults of a pipeline: those of the folder it was loaded from, or the spec's if built in memory."""
         source = pipeline_source(pipeline)
         return dict(self.spec.generation) if source is None else self.generation_defaults(source)
+
+    def uses_negative_prompt(self, settings: Mapping[str, Any]) -> bool:
+        """Guidance is distilled into the model, so the negative prompt is for true classifier-free guidance alone."""
+        return settings["true_cfg_scale"] > 1
+
+    def sampling_arguments(
+        self, conditioning: Mapping[str, Tensor], settings: Mapping[str, Any], noise: Tensor
+    ) -> dict[str, Any]:  # noise: (1, C, T', H', W')
+        """As in the base class, with ``true_cfg_scale``."""
+        return {**super().sampling_arguments(conditioning, settings, noise), "true_cfg_scale": settings["true_cfg_scale"]}
 
     def inputs(
         self, x_t: Tensor, sigma: Tensor, conditioning: Mapping[str, Tensor], guidance: float | Tensor | None = None

@@ -80,6 +80,27 @@ def description(source: str | Path | None) -> dict[str, Any]:
     return content
 
 
+def pipeline_settings(folder: str | Path) -> dict[str, Any]:
+    """The settings of the pipeline itself in a local folder's ``model_index.json``, such as Wan 2.2's ``boundary_ratio``."""
+    index = json.loads((Path(folder) / "model_index.json").read_text(encoding="utf-8"))
+    return {key: value for key, value in index.items() if not key.startswith("_") and not _is_component(value)}
+
+
+def pipeline_class(source: str | Path | None) -> str | None:
+    """The pipeline class that the source's ``model_index.json`` names, None without one; of a Hub id it fetches that file."""
+    if source is None or str(source) == TINY:
+        folder = tiny_folder()
+    elif Path(source).is_dir():
+        folder = Path(source)
+    elif _HUB_ID.fullmatch(str(source)) and not Path(source).exists():
+        folder = _snapshot(str(source), ("model_index.json", DESCRIPTION_FILE))
+    else:
+        return None
+    if not (folder / "model_index.json").is_file():
+        return None
+    return _class_name(folder, str(source))
+
+
 def hub_commit(folder: str | Path) -> str | None:
     """The commit of a folder in the Hub's cache; None for any other folder."""
     folder = Path(folder)
@@ -140,11 +161,21 @@ def _no_progress_bars() -> Iterator[None]:
             messages.enable_progress_bar()
 
 
-def _check_class(folder: Path, source: str, spec: FamilySpec) -> None:
+def _is_component(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(part is None or isinstance(part, str) for part in value)
+
+
+def _class_name(folder: Path, source: str) -> str | None:
+    """The ``_class_name``, without the module that diffusers writes before the name of a class that isn't its own."""
     try:
         found = json.loads((folder / "model_index.json").read_text(encoding="utf-8")).get("_class_name")
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"can't read model_index.json of {source} ({first_line(error)}): fetch the model again") from error
+    return str(found[-1] if isinstance(found, list) and found else found) if found else None
+
+
+def _check_class(folder: Path, source: str, spec: FamilySpec) -> None:
+    found = _class_name(folder, source)
     if found != spec.pipeline_class:
         raise ModelError(f"{source} holds a {found}, not a {spec.pipeline_class}: give a {spec.name} model such as {spec.hub_id}")
 
