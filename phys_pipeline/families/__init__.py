@@ -15,8 +15,15 @@ from phys_pipeline.families.sources import description, hub_commit, pipeline_cla
 
 _FAMILIES = {  # name: module, class
     "hunyuan_video": ("phys_pipeline.families.hunyuan_video", "HunyuanVideoFamily"),
+    "open_sora_2": ("phys_pipeline.families.open_sora_2", "OpenSora2Family"),
 }
-_ALIASES = {"hunyuanvideo": "hunyuan_video", "ltx": "ltx_video", "wan_2_1": "wan", "wan_2_2": "wan"}
+_ALIASES = {
+    "hunyuanvideo": "hunyuan_video",
+    "open_sora_2_0": "open_sora_2",
+    "ltx": "ltx_video",
+    "wan_2_1": "wan",
+    "wan_2_2": "wan",
+}
 
 __all__ = [
     "FamilySpec",

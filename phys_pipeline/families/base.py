@@ -183,6 +183,11 @@ class VideoFamily(ABC):
         self.check_size(frames, height, width, vae)
         return pixels.clamp(0, 1).to(vae.device, vae.dtype) * 2 - 1
 
+    def text_settings(self, generation: Mapping[str, Any]) -> dict[str, Any]:
+        """What beside a caption, its length limit and its template decides what :meth:`encode_text` makes of it: belongs in a
+        cache key. ``generation`` are the model's sampling settings."""
+        return {}
+
     def uses_negative_prompt(self, settings: Mapping[str, Any]) -> bool:
         """Whether sampling with these settings reads ``settings["negative_prompt"]``."""
         return "negative_prompt" in settings and settings.get("guidance_scale", 1.0) > 1

@@ -80,6 +80,8 @@ _ENCODING_FLAGS = (
 class HunyuanVideoFamily(VideoFamily):
     """Text-to-video HunyuanVideo. Predicts ``noise - x0``; timestep is ``1000 * sigma``, never rounded."""
 
+    tokenizer_probe = PROBE
+
     def __init__(self) -> None:
         self.spec = SPEC
         self.path: NoisePath = RectifiedFlow(sign=1, time="noise", scale=1000.0)
@@ -96,7 +98,9 @@ class HunyuanVideoFamily(VideoFamily):
         parts: dict[str, Any] = {}
         for name in _COMPONENTS[part]:
             if name == "tokenizer":
-                parts[name] = load_tokenizer(folder / name, sources.description(folder).get("tokenizer_probe", PROBE))
+                parts[name] = load_tokenizer(
+                    folder / name, sources.description(folder).get("tokenizer_probe", self.tokenizer_probe)
+                )
             elif name == "tokenizer_2":
                 parts[name] = load_tokenizer(folder / name, sources.description(folder).get("tokenizer_2_probe", WORD_PROBE))
             elif name == "scheduler":
@@ -137,10 +141,7 @@ class HunyuanVideoFamily(VideoFamily):
         captions = [captions] if isinstance(captions, str) else list(captions)
         if not captions:
             raise ConfigError("no caption given: pass a list with at least one")
-        if isinstance(parts, LoadedModel):
-            settings, parts = {**parts.defaults, **(generation or {})}, parts.pipeline
-        else:
-            settings = {**self.generation_defaults_of(parts), **(generation or {})}
+        parts, settings = self._parts_and_settings(parts, generation)
         options = {"max_sequence_length": settings["max_sequence_length"]}
         if settings["prompt_template"] is not None:
             options["prompt_template"] = dict(settings["prompt_template"])
@@ -148,6 +149,12 @@ class HunyuanVideoFamily(VideoFamily):
             embeds, pooled, mask = parts.encode_prompt(prompt=captions, **options)
         _check_mask(mask, captions)
         return {"prompt_embeds": embeds, "prompt_attention_mask": mask, "pooled_prompt_embeds": pooled}
+
+    def _parts_and_settings(self, parts: Any, generation: Mapping[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """The pipeline in ``parts``, and its settings: the model folder's, replaced where ``generation`` has a value."""
+        if isinstance(parts, LoadedModel):
+            return parts.pipeline, {**parts.defaults, **(generation or {})}
+        return parts, {**self.generation_defaults_of(parts), **(generation or {})}
 
     def generation_defaults_of(self, pipeline: Any) -> dict[str, Any]:
         """Sampling defaults of a pipeline: those of the folder it was loaded from, or the spec's if built in memory."""

@@ -114,6 +114,11 @@ def check_frames(num_frames: int) -> None:
 
 
 def described(prompt: str, fps: float, motion_score: float | None) -> str:
-    """The prompt as the model was trained to read it: with its frame rate and, unless None, a motion score (4 is usual)."""
+    """The prompt as the model was trained to read it: with its frame rate and, unless None, a motion score (4 is usual).
+
+    An empty prompt stays empty: it stands for no text.
+    """
+    if not prompt:
+        return ""
     prompt = f"{prompt} {fps:g} FPS."
     return prompt if motion_score is None else f"{prompt} {motion_score:g} motion score."

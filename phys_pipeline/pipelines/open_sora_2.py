@@ -208,10 +208,10 @@ class OpenSora2Pipeline(DiffusionPipeline):
             "negative_pooled_prompt_embeds": negative_pooled_prompt_embeds,
         }
 
-        def velocity(side: str, cond: Tensor, timestep: Tensor) -> Tensor:  # (B, tokens, 4C + 4), ()
+        def velocity(side: str, cond: Tensor, sigma: Tensor) -> Tensor:  # (B, tokens, 4C + 4), ()
             tokens = self.transformer(
                 hidden_states=torch.cat([pack(tensors["latents"]), cond], dim=-1).to(dtype),
-                timestep=(timestep / self.scheduler.config.num_train_timesteps).expand(batch),
+                timestep=sigma.expand(batch),
                 encoder_hidden_states=tensors[f"{side}prompt_embeds"].to(device, dtype),
                 pooled_projections=tensors[f"{side}pooled_prompt_embeds"].to(device, dtype),
                 joint_attention_kwargs=joint_attention_kwargs,
@@ -225,11 +225,12 @@ class OpenSora2Pipeline(DiffusionPipeline):
                 if self._interrupt:
                     continue
                 text, picture = self._guidance.at(step, self._num_timesteps, size[0], given)
-                total = velocity("", packed, timestep)
+                sigma = self.scheduler.sigmas[step]
+                total = velocity("", packed, sigma)
                 two_are_equal = not isinstance(picture, Tensor) and picture == 1  # with and without given frames
                 if text != 1 or not two_are_equal:
-                    negative = velocity("negative_", packed, timestep)
-                    ungiven = negative if two_are_equal else velocity("negative_", nothing, timestep)
+                    negative = velocity("negative_", packed, sigma)
+                    ungiven = negative if two_are_equal else velocity("negative_", nothing, sigma)
                     total = combine(total, negative, ungiven, text, picture)
                 tensors["latents"] = self.scheduler.step(total, timestep, tensors["latents"], return_dict=False)[0]
                 if callback_on_step_end is not None:

