@@ -46,7 +46,7 @@ def golden_transformer(tensors: dict[str, torch.Tensor]):
     """The golden weights, converted, in diffusers' class."""
     from diffusers import FluxTransformer2DModel
 
-    from phys_pipeline.models.open_sora_2_keys import transformer_key_map
+    from phys_pipeline.models.open_sora_2_conversion import transformer_key_map
 
     model = FluxTransformer2DModel(**GOLDEN_CONFIG)
     model.load_state_dict(transformer_key_map(head_dim=16, latent_channels=4).forward(golden_weights(tensors)))

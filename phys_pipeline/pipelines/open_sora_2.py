@@ -26,6 +26,7 @@ from phys_pipeline.models.open_sora_2 import (
     positions,
     unpack,
 )
+from phys_pipeline.pipelines.lora_loading import TransformerLoraMixin
 from phys_pipeline.pipelines.open_sora_2_guidance import Guidance, combine
 
 StepEnded = Callable[[Any, int, Tensor, dict[str, Any]], dict[str, Any]]
@@ -38,7 +39,7 @@ class OpenSora2PipelineOutput(BaseOutput):
     frames: Any
 
 
-class OpenSora2Pipeline(DiffusionPipeline):
+class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
     """Text- and image-to-video with Open-Sora 2.0's transformer in diffusers' Flux layout (``phys-pipeline convert``).
 
     Args:

@@ -6,7 +6,7 @@ from phys_pipeline.adapters.layers import linear_layers
 from phys_pipeline.adapters.original import to_original
 from phys_pipeline.adapters.weights import LoraLayer
 from phys_pipeline.errors import ConfigError
-from phys_pipeline.models.open_sora_2_keys import transformer_key_map
+from phys_pipeline.models.open_sora_2_conversion import transformer_key_map
 
 KEY_MAP = transformer_key_map(head_dim=16, latent_channels=4)
 

@@ -245,3 +245,32 @@ def test_the_golden_pipeline_in_bfloat16(tensors, golden_pipeline):
         ).frames)  # fmt: skip
     exact, rounded = found
     assert rounded.dtype == torch.float32 and 0 < (rounded - exact).norm() / exact.norm() < 0.02
+
+
+def test_adapters_load_weigh_fuse_and_leave(pipeline, tmp_path):
+    from peft import get_peft_model_state_dict
+
+    from phys_pipeline.adapters import inject_lora
+
+    def video(**options):
+        return pipeline("a ball", generator=torch.Generator().manual_seed(1), **SMALL, **options).frames
+
+    before = video()
+    trained = tiny_pipeline().transformer
+    for i, parameter in enumerate(inject_lora(trained, rank=2)):
+        parameter.data += 0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(i))
+    pipeline.save_lora_weights(tmp_path, transformer_lora_layers=get_peft_model_state_dict(trained))
+    pipeline.load_lora_weights(tmp_path, adapter_name="one")
+    full = video()
+    assert (full - before).abs().max() > 1e-3
+    pipeline.set_adapters(["one"], [0.0])
+    assert torch.equal(video(), before)
+    pipeline.set_adapters(["one"], [0.5])
+    half = video()
+    pipeline.set_adapters(["one"], [1.0])
+    assert torch.allclose(video(joint_attention_kwargs={"scale": 0.5}), half, atol=1e-5)
+    pipeline.fuse_lora(adapter_names=["one"])
+    assert torch.allclose(video(), full, atol=1e-4)
+    pipeline.unfuse_lora()
+    pipeline.unload_lora_weights()
+    assert torch.allclose(video(), before, atol=1e-4)

@@ -1,5 +1,7 @@
 """The official layout of Open-Sora 2.0 and diffusers': numbers of the golden model, every shape of the full one."""
 
+import json
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -8,7 +10,7 @@ from tiny_open_sora_2 import GOLDEN_CONFIG, golden, golden_transformer, golden_w
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.conversion import Conversion, convert, plan
 from phys_pipeline.models.open_sora_2 import TRANSFORMER_CONFIG
-from phys_pipeline.models.open_sora_2_keys import CONVERSIONS, transformer_key_map
+from phys_pipeline.models.open_sora_2_conversion import CONVERSIONS, transformer_key_map
 
 TRANSFORMER, VAE = CONVERSIONS
 SMALL = transformer_key_map(head_dim=16, latent_channels=4)
@@ -192,3 +194,29 @@ def test_the_autoencoder_keeps_its_names():
         plan({**shapes, "encoder.extra": (1,)}, {}, VAE)
     with pytest.raises(ConfigError, match=r"lacks post_quant_conv\.bias"):
         plan({name: shape for name, shape in shapes.items() if name != "post_quant_conv.bias"}, {}, VAE)
+
+
+def test_of_a_copy_of_the_hub_repository_flux_s_files_are_not_looked_at(tmp_path, monkeypatch, capsys):
+    """The command's parts, and that from the Hub nothing but the two named files is asked for."""
+    import huggingface_hub
+
+    from phys_pipeline.models import convert_command
+
+    asked = {}
+
+    def fetch(source, **options):
+        asked.update(options)
+        return str(tmp_path / "hub")
+
+    done = []
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    monkeypatch.setattr(convert_command, "convert", lambda source, *_: done.append(source.name) or source)
+    (tmp_path / "hub").mkdir()
+    for name in ("Open_Sora_v2.safetensors", "flux1-dev.safetensors", "flux1-dev-ae.safetensors", "hunyuan_vae.safetensors"):
+        (tmp_path / "hub" / name).touch()
+    assert convert_command.main(["--family", "open-sora-2", "hpcai-tech/Open-Sora-v2", str(tmp_path / "out")]) == 0
+    assert asked["allow_patterns"] == ["config.json", "Open_Sora_v2.safetensors", "hunyuan_vae.safetensors"]
+    assert done == ["Open_Sora_v2.safetensors", "hunyuan_vae.safetensors"]
+    assert "text_encoder_2 (the weights" in capsys.readouterr().out
+    index = json.loads((tmp_path / "out" / "model_index.json").read_text())
+    assert index["_class_name"] == "OpenSora2Pipeline" and index["transformer"] == ["diffusers", "FluxTransformer2DModel"]

@@ -93,3 +93,32 @@ CONVERSIONS = (
         config=lambda shapes, config: {},
     ),
 )
+
+# the Hub repository holds FLUX.1's files too, which have a licence of their own: nothing but these is fetched or converted
+HUB_FILES = ("Open_Sora_v2.safetensors", "hunyuan_vae.safetensors")
+FILES: Mapping[str, Mapping[str, Any]] = {
+    "model_index.json": {
+        "_class_name": "OpenSora2Pipeline",
+        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
+        "text_encoder": ["transformers", "T5EncoderModel"],
+        "text_encoder_2": ["transformers", "CLIPTextModel"],
+        "tokenizer": ["transformers", "T5Tokenizer"],
+        "tokenizer_2": ["transformers", "CLIPTokenizer"],
+        "transformer": ["diffusers", "FluxTransformer2DModel"],
+        "vae": ["diffusers", "AutoencoderKLHunyuanVideo"],
+    },
+    "scheduler/scheduler_config.json": {
+        "_class_name": "FlowMatchEulerDiscreteScheduler",
+        "num_train_timesteps": 1000,
+        "shift": 1.0,
+    },
+    "phys_pipeline.json": {"family": "open_sora_2"},
+}
+PARTS: Mapping[str, str] = {
+    "transformer": "phys-pipeline convert of Open_Sora_v2.safetensors",
+    "vae": "phys-pipeline convert of hunyuan_vae.safetensors",
+    "text_encoder": "the weights and config.json of google/t5-v1_1-xxl",
+    "tokenizer": "the tokenizer files of google/t5-v1_1-xxl",
+    "text_encoder_2": "the weights and config.json of openai/clip-vit-large-patch14",
+    "tokenizer_2": "the tokenizer files of openai/clip-vit-large-patch14",
+}
