@@ -64,15 +64,19 @@ def encode_clip(
 
 
 def encode_caption(
-    caption: str, cache: TensorCache, config: TrainConfig, text_identity: str, encode: Callable[[list[str]], dict[str, Tensor]]
-) -> Outcome:
-    """Encode a caption unless the cache has it. Raises ModelError on an all-zero mask and on values that are not finite."""
+    caption: str, cache: TensorCache, config: TrainConfig, text_identity: str,
+    encode: Callable[[list[str]], dict[str, Tensor]], optional_masks: tuple[str, ...] = (),
+) -> Outcome:  # fmt: skip
+    """Encode a caption unless the cache has it.
+
+    Raises ModelError on an all-zero mask that is none of `optional_masks` and on values that are not finite.
+    """
     key = text_key(caption, config, text_identity)
     if cache.has(key):
         return Outcome("reused")
     row = {name: value[0] for name, value in encode([caption]).items()}
     for name, value in row.items():
-        if "mask" in name and not value.any():  # the token refiner divides by the mask's sum
+        if "mask" in name and name not in optional_masks and not value.any():  # the token refiner divides by the mask's sum
             raise ModelError(f"the caption {caption!r} encodes to no token at all; use words that the text encoder knows")
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise ModelError(f"the text encoder gave values that are not finite for {caption!r}; set precision=fp32")
@@ -120,7 +124,8 @@ class Encoder:
             return read_digest(item)
         if kind == "clip":
             return encode_clip(item, self.latents, self.config, self.vae_identity, self._encode_video)
-        return encode_caption(item, self.text, self.config, self.text_identity, self._encode_text)
+        masks = self.family.optional_masks
+        return encode_caption(item, self.text, self.config, self.text_identity, self._encode_text, masks)
 
     def release(self) -> None:
         """Make room for the transformer."""

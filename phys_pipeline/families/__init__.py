@@ -14,13 +14,20 @@ from phys_pipeline.families.base import FamilySpec, LoadedModel, VideoFamily, pi
 from phys_pipeline.families.sources import description, hub_commit, pipeline_class
 
 _FAMILIES = {  # name: module, class
+    "cogvideox": ("phys_pipeline.families.cogvideox", "CogVideoXFamily"),
     "hunyuan_video": ("phys_pipeline.families.hunyuan_video", "HunyuanVideoFamily"),
+    "hunyuan_video_1_5": ("phys_pipeline.families.hunyuan_video_1_5", "HunyuanVideo15Family"),
+    "ltx_video": ("phys_pipeline.families.ltx_video", "LTXVideoFamily"),
+    "mochi": ("phys_pipeline.families.mochi", "MochiFamily"),
+    "mvdit": ("phys_pipeline.families.mvdit", "MVDiTFamily"),
+    "open_sora_1_2": ("phys_pipeline.families.open_sora_1_2", "OpenSora12Family"),
     "open_sora_2": ("phys_pipeline.families.open_sora_2", "OpenSora2Family"),
+    "wan": ("phys_pipeline.families.wan", "WanFamily"),
 }
 _ALIASES = {
     "hunyuanvideo": "hunyuan_video",
-    "open_sora_2_0": "open_sora_2",
     "ltx": "ltx_video",
+    "open_sora_2_0": "open_sora_2",
     "wan_2_1": "wan",
     "wan_2_2": "wan",
 }
@@ -74,10 +81,12 @@ def families_with(**facts: Any) -> list[VideoFamily]:
 def find_family(source: str | Path | None, name: str | None = None) -> VideoFamily:
     """The family of a model: ``name`` if given, else what its ``phys_pipeline.json`` says, else by its ``model_index.json``.
 
-    Of a Hub id that isn't in the cache it fetches the latter. Raises ModelError where neither tells.
+    Of a Hub id that no family names as its own it fetches the latter. Raises ModelError where nothing tells.
     """
     if name := name or description(source).get("family"):
         return get_family(name)
+    if own := families_with(hub_id=str(source)):
+        return own[0]
     found = pipeline_class(source)
     fitting = families_with(pipeline_class=found) if found else []
     if not fitting:

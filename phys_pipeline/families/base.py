@@ -83,6 +83,7 @@ class VideoFamily(ABC):
     path_from_scheduler: bool = False  # whether `path` is known only after `bind_scheduler`
     expert: str | None = None  # which of several transformers is trained; see choose_expert
     sigma_range: tuple[float, float] = (0.0, 1.0)  # noise levels that this expert sees
+    optional_masks: tuple[str, ...] = ()  # tensors of `encode_text` that may be all zero
     fps: float | None = None  # frame rate of the videos that `inputs` is about, set by the trainer; None: the spec's native one
 
     def bind(self, transformer: Any) -> VideoFamily:
@@ -138,7 +139,7 @@ class VideoFamily(ABC):
 
         The time stride is that of ``vae`` if one is given (an autoencoder that doesn't compress time takes any count).
         """
-        stride = compression(vae, "temporal", self.spec.time_stride)
+        stride = self.frame_step(vae)
         if frames < 1:
             raise ConfigError(f"{frames} frames: ask for at least 1")
         if (frames - 1) % stride:
@@ -147,18 +148,27 @@ class VideoFamily(ABC):
                 f"{frames} frames do not fit {self.spec.name}, which takes {stride}k+1: use {lower} or {lower + stride}"
             )
         for side, size in (("height", height), ("width", width)):
-            multiple = self.spec.size_multiple
+            multiple = self.size_multiple(vae)
             if size < multiple or size % multiple:
                 lower = size // multiple * multiple
                 nearest = f"{lower} or {lower + multiple}" if lower > 0 else f"{multiple}"
                 raise ConfigError(f"{side} {size} is not a multiple of {multiple} as {self.spec.name} needs: use {nearest}")
+
+    def frame_step(self, vae: Any = None) -> int:
+        """A video has this many times k frames, and one more."""
+        return compression(vae, "temporal", self.spec.time_stride)
+
+    def size_multiple(self, vae: Any = None) -> int:
+        """What height and width must be multiples of, in pixels."""
+        return self.spec.size_multiple
 
     def latent_shape(self, frames: int, height: int, width: int, vae: Any = None) -> tuple[int, int, int, int]:
         """(C, T', H', W') of a video's latents; sizes are checked first."""
         self.check_size(frames, height, width, vae)
         space = compression(vae, "spatial", self.spec.space_stride)
         time = (frames - 1) // compression(vae, "temporal", self.spec.time_stride) + 1
-        channels = vae.config.get("latent_channels", self.spec.latent_channels) if vae is not None else self.spec.latent_channels
+        own = {} if vae is None else vae.config
+        channels = own.get("latent_channels") or own.get("z_dim") or self.spec.latent_channels
         return channels, time, height // space, width // space
 
     def timestep_shift(self, scheduler: Any, frames: int, height: int, width: int) -> float:
@@ -245,6 +255,11 @@ class VideoFamily(ABC):
     @abstractmethod
     def encode_text(self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
         """Captions to conditioning tensors, batch first: what a cache stores and :meth:`inputs` takes."""
+
+    def uncaptioned(self, conditioning: Mapping[str, Tensor], empty: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """What stands for one sample's ``conditioning`` (no batch axis) where training drops its caption: here the ``empty``
+        caption's. A family that was trained with a learned null caption gives that."""
+        return empty
 
     @abstractmethod
     def inputs(

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phys_pipeline.errors import ConfigError
-from phys_pipeline.families.base import FamilySpec, VideoFamily
-from phys_pipeline.families.hunyuan_video import LORA_ATTENTION, HunyuanVideoFamily
+from phys_pipeline.families.base import FamilySpec
+from phys_pipeline.families.diffusers_family import DiffusersFamily, rows
+from phys_pipeline.families.hunyuan_video import LORA_ATTENTION
+from phys_pipeline.families.tokenization import WORD_PROBE
 from phys_pipeline.models.open_sora_2 import (
     MAX_FRAMES,
     SIZE_MULTIPLE,
@@ -67,16 +68,18 @@ SPEC = FamilySpec(
 )
 
 
-class OpenSora2Family(HunyuanVideoFamily):
-    """Text-to-video Open-Sora 2.0. Predicts ``noise - x0``. It has HunyuanVideo's autoencoder, and parts of the same names."""
+class OpenSora2Family(DiffusersFamily):
+    """Text-to-video Open-Sora 2.0. Predicts ``noise - x0``; the timestep is sigma.
 
-    tokenizer_probe = "A red ball falls, then it bounces 2 times."  # T5 makes a space of a line's end, by design
+    Its autoencoder is HunyuanVideo's, with the same seams (see ``HunyuanVideoFamily``).
+    """
+
+    text_parts = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
+    probes: Mapping[str, str] = {"tokenizer": WORD_PROBE, "tokenizer_2": WORD_PROBE}
 
     def __init__(self) -> None:
-        super().__init__()
         self.spec = SPEC
         self.path: NoisePath = RectifiedFlow(sign=1, time="noise", scale=1.0)
-        self.guidance_embeds = False
 
     def check_size(self, frames: int, height: int, width: int, vae: Any = None) -> None:
         """As every family's, and ConfigError for more frames than the model makes."""
@@ -91,14 +94,17 @@ class OpenSora2Family(HunyuanVideoFamily):
         return {"fps": self.fps or generation["fps"], "motion_score": generation["motion_score"]}
 
     def encode_text(self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
-        """``prompt_embeds (B, L, D)`` and ``pooled_prompt_embeds (B, P)`` of the captions with frame rate and motion score.
+        """As every family's. Captions are told the frame rate of ``generation``, else of the clips that are trained on, else the
+        model folder's; and the motion score."""
+        rate = {"fps": self.fps} if self.fps else {}
+        return super().encode_text(parts, captions, {**rate, **(generation or {})})
 
-        ``parts`` as for HunyuanVideo. The rate is that of ``generation``, else of the clips that are trained on (``fps``), else
-        the model folder's.
-        """
-        pipeline, settings = self._parts_and_settings(parts, generation)
-        rate = (generation or {}).get("fps") or self.fps or settings["fps"]
-        return _encoded(pipeline, [described(text, rate, settings["motion_score"]) for text in _listed(captions)], settings)
+    def embed(self, pipeline: Any, captions: list[str], settings: Mapping[str, Any]) -> dict[str, Tensor]:
+        """``prompt_embeds (B, L, D)`` and ``pooled_prompt_embeds (B, P)``. Settings: ``fps``, ``motion_score`` (None: not told),
+        ``max_sequence_length``."""
+        texts = [described(caption, settings["fps"], settings["motion_score"]) for caption in captions]
+        embeds, pooled = pipeline.encode_prompt(texts, max_sequence_length=settings["max_sequence_length"])
+        return {"prompt_embeds": embeds, "pooled_prompt_embeds": pooled}
 
     def uses_negative_prompt(self, settings: Mapping[str, Any]) -> bool:
         return settings["guidance_scale"] != 1
@@ -110,48 +116,32 @@ class OpenSora2Family(HunyuanVideoFamily):
         conditioning = dict(self.encode_text(parts, [prompt], settings))
         done()
         if self.uses_negative_prompt(settings):
-            pipeline, settings = self._parts_and_settings(parts, settings)
-            unwanted = _encoded(pipeline, [settings["negative_prompt"]], settings)
+            bare = {**settings, "fps": None, "motion_score": None}
+            unwanted = self.encode_text(parts, [settings["negative_prompt"]], bare)
             conditioning.update({f"negative_{key}": value for key, value in unwanted.items()})
             done()
         return conditioning
-
-    def sampling_arguments(
-        self, conditioning: Mapping[str, Tensor], settings: Mapping[str, Any], noise: Tensor
-    ) -> dict[str, Any]:  # noise: (1, C, T', H', W')
-        """As every family's; HunyuanVideo's own ``true_cfg_scale`` isn't there."""
-        return VideoFamily.sampling_arguments(self, conditioning, settings, noise)
 
     def inputs(
         self, x_t: Tensor, sigma: Tensor, conditioning: Mapping[str, Tensor], guidance: float | Tensor | None = None
     ) -> dict[str, Any]:  # (B, C, T', H', W'), (B,)
         """Forward arguments, with nothing given in the condition. Text tensors follow ``x_t``; the timestep stays float32, but
         diffusers multiplies it by 1000 in the transformer's dtype. ``guidance`` is not told to this transformer."""
-        text, pooled = (conditioning[name].to(x_t.device, x_t.dtype) for name in ("prompt_embeds", "pooled_prompt_embeds"))
-        if not len(text) == len(pooled) == len(sigma) == len(x_t):
-            raise ConfigError(f"{len(text)} texts and {len(sigma)} noise levels for a batch of {len(x_t)}: give one per sample")
-        return {
+        tensors = {
             "hidden_states": torch.cat([pack(x_t), pack(condition(x_t))], dim=-1),
             "timestep": self.path.timestep(sigma).to(x_t.device),
-            "encoder_hidden_states": text,
-            "pooled_projections": pooled,
+            "encoder_hidden_states": conditioning["prompt_embeds"].to(x_t.device, x_t.dtype),
+            "pooled_projections": conditioning["pooled_prompt_embeds"].to(x_t.device, x_t.dtype),
+        }
+        length = tensors["encoder_hidden_states"].shape[1]
+        return {
+            **rows(len(x_t), tensors),
             "img_ids": positions(*x_t.shape[2:], device=x_t.device),
-            "txt_ids": torch.zeros(text.shape[1], 3, device=x_t.device),
+            "txt_ids": torch.zeros(length, 3, device=x_t.device),
             "return_dict": False,
         }
 
     def prediction(self, raw: Any, like: Tensor) -> Tensor:  # like: (B, C, T', H', W')
         """The velocity ``noise - x0``, unpacked to (B, C, T', H', W')."""
         tokens = raw if isinstance(raw, Tensor) else raw[0]
-        return unpack(tokens, *like.shape[2:])
-
-
-def _listed(captions: str | Sequence[str]) -> list[str]:
-    return [captions] if isinstance(captions, str) else list(captions)
-
-
-def _encoded(pipeline: Any, texts: list[str], settings: Mapping[str, Any]) -> dict[str, Tensor]:
-    if not texts:
-        raise ConfigError("no caption given: pass a list with at least one")
-    embeds, pooled = pipeline.encode_prompt(texts, max_sequence_length=settings["max_sequence_length"])
-    return {"prompt_embeds": embeds, "pooled_prompt_embeds": pooled}
+        return super().prediction(unpack(tokens, *like.shape[2:]), like)

@@ -8,6 +8,7 @@ from typing import Any
 _EXPORTS = {
     "AutoencoderKLOpenSora": "phys_pipeline.models.open_sora_vae",
     "FrameAutoencoder": "phys_pipeline.models.frame_autoencoder",
+    "MVDiTTransformer3DModel": "phys_pipeline.models.mvdit",
     "STDiT3Transformer3DModel": "phys_pipeline.models.stdit3",
 }
 

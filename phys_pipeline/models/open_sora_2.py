@@ -113,12 +113,13 @@ def check_frames(num_frames: int) -> None:
         raise ConfigError(f"{num_frames} frames do not fit Open-Sora 2.0, which takes 4k+1: use {lower} or {lower + TIME_STRIDE}")
 
 
-def described(prompt: str, fps: float, motion_score: float | None) -> str:
-    """The prompt as the model was trained to read it: with its frame rate and, unless None, a motion score (4 is usual).
+def described(prompt: str, fps: float | None, motion_score: float | None) -> str:
+    """The prompt as the model was trained to read it: with its frame rate and a motion score (4 is usual); None leaves one out.
 
     An empty prompt stays empty: it stands for no text.
     """
-    if not prompt:
-        return ""
-    prompt = f"{prompt} {fps:g} FPS."
-    return prompt if motion_score is None else f"{prompt} {motion_score:g} motion score."
+    if prompt and fps is not None:
+        prompt += f" {fps:g} FPS."
+    if prompt and motion_score is not None:
+        prompt += f" {motion_score:g} motion score."
+    return prompt

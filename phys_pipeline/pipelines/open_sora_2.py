@@ -127,7 +127,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         image_oscillation: bool = True,
         temporal_scaling: bool = True,
         shift: float | None = None,
-        fps: float = 24,
+        fps: float | None = 24,
         motion_score: float | None = 4,
         num_videos_per_prompt: int = 1,
         generator: torch.Generator | list[torch.Generator] | None = None,
@@ -148,8 +148,8 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         """Generate videos.
 
         Args:
-            prompt: gets the frame rate ``fps`` and ``motion_score`` (None: none) appended as the model was trained; the negative
-                prompt doesn't. Embeddings are taken as they are.
+            prompt: gets the frame rate ``fps`` and ``motion_score`` appended, as the model was trained to read it (None: not told);
+                the negative prompt doesn't. Embeddings are taken as they are.
             image, last_image: pictures to begin and end with; resized to the video's size. Their latent frames are written back
                 after the last step.
             guidance_scale, image_guidance_scale, text_oscillation, image_oscillation, temporal_scaling: as in :class:`Guidance`.

@@ -95,4 +95,4 @@ def test_unknown_sizes_and_frames():
 def test_the_prompt_gets_rate_and_motion_score():
     assert described("A cat.", 24, 4) == "A cat. 24 FPS. 4 motion score."
     assert described("A", 23.976, None) == "A 23.976 FPS."
-    assert described("", 24, 4) == ""
+    assert described("", 24, 4) == "" and described("A", None, None) == "A"
