@@ -84,6 +84,7 @@ class VideoFamily(ABC):
     expert: str | None = None  # which of several transformers is trained; see choose_expert
     sigma_range: tuple[float, float] = (0.0, 1.0)  # noise levels that this expert sees
     optional_masks: tuple[str, ...] = ()  # tensors of `encode_text` that may be all zero
+    packing: int = 1  # latents along height, and along width, that the family puts into one token before the transformer patches
     fps: float | None = None  # frame rate of the videos that `inputs` is about, set by the trainer; None: the spec's native one
 
     def bind(self, transformer: Any) -> VideoFamily:

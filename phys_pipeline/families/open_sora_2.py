@@ -20,6 +20,7 @@ from phys_pipeline.families.hunyuan_video import LORA_ATTENTION
 from phys_pipeline.families.tokenization import WORD_PROBE
 from phys_pipeline.models.open_sora_2 import (
     MAX_FRAMES,
+    PATCH,
     SIZE_MULTIPLE,
     TIME_STRIDE,
     check_frames,
@@ -74,6 +75,7 @@ class OpenSora2Family(DiffusersFamily):
     Its autoencoder is HunyuanVideo's, with the same seams (see ``HunyuanVideoFamily``).
     """
 
+    packing = PATCH
     text_parts = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
     probes: Mapping[str, str] = {"tokenizer": WORD_PROBE, "tokenizer_2": WORD_PROBE}
 
@@ -134,9 +136,10 @@ class OpenSora2Family(DiffusersFamily):
             "pooled_projections": conditioning["pooled_prompt_embeds"].to(x_t.device, x_t.dtype),
         }
         length = tensors["encoder_hidden_states"].shape[1]
+        frames, height, width = x_t.shape[2:]
         return {
             **rows(len(x_t), tensors),
-            "img_ids": positions(*x_t.shape[2:], device=x_t.device),
+            "img_ids": positions(frames, height, width, device=x_t.device),
             "txt_ids": torch.zeros(length, 3, device=x_t.device),
             "return_dict": False,
         }
@@ -144,4 +147,5 @@ class OpenSora2Family(DiffusersFamily):
     def prediction(self, raw: Any, like: Tensor) -> Tensor:  # like: (B, C, T', H', W')
         """The velocity ``noise - x0``, unpacked to (B, C, T', H', W')."""
         tokens = raw if isinstance(raw, Tensor) else raw[0]
-        return super().prediction(unpack(tokens, *like.shape[2:]), like)
+        frames, height, width = like.shape[2:]
+        return super().prediction(unpack(tokens, frames, height, width), like)

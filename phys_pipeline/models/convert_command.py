@@ -71,9 +71,7 @@ def _fetched(source: str, weights: Sequence[str]) -> Path:
     try:
         return Path(snapshot_download(source, allow_patterns=["config.json", *weights], ignore_patterns=["*/*"]))
     except Exception as error:  # network, gated, missing: the classes differ between versions
-        raise ModelError(
-            f"{source} is no file or folder here, and can't be fetched ({first_line(error)}): check its name"
-        ) from error
+        raise ModelError(f"{source} is no file here and can't be fetched ({first_line(error)}): check its name") from error
 
 
 def _write_json(file: Path, content: Mapping[str, Any]) -> None:

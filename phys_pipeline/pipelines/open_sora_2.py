@@ -12,7 +12,7 @@ from diffusers.utils import BaseOutput
 from diffusers.utils.torch_utils import randn_tensor
 from diffusers.video_processor import VideoProcessor
 from torch import Tensor
-from transformers import CLIPTextModel, CLIPTokenizer, T5EncoderModel, T5TokenizerFast
+from transformers import CLIPTextModel, CLIPTokenizer, T5EncoderModel, T5Tokenizer
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.open_sora_2 import (
@@ -58,7 +58,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
     def __init__(
         self,
         text_encoder: T5EncoderModel,
-        tokenizer: T5TokenizerFast,
+        tokenizer: T5Tokenizer,
         text_encoder_2: CLIPTextModel,
         tokenizer_2: CLIPTokenizer,
         transformer: FluxTransformer2DModel,
@@ -148,8 +148,8 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         """Generate videos.
 
         Args:
-            prompt: gets the frame rate ``fps`` and ``motion_score`` appended, as the model was trained to read it (None: not told);
-                the negative prompt doesn't. Embeddings are taken as they are.
+            prompt: gets the frame rate ``fps`` and ``motion_score`` appended, as the model was trained to read (None: not told); the
+                negative prompt doesn't. Embeddings are taken as they are.
             image, last_image: pictures to begin and end with; resized to the video's size. Their latent frames are written back
                 after the last step.
             guidance_scale, image_guidance_scale, text_oscillation, image_oscillation, temporal_scaling: as in :class:`Guidance`.
@@ -166,27 +166,31 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         self._interrupt = False
         device, dtype = self._execution_device, self.transformer.dtype
 
+        tensors: dict[str, Any] = {"prompt_embeds": prompt_embeds, "pooled_prompt_embeds": pooled_prompt_embeds}
         if prompt is not None:
             prompts = [described(text, fps, motion_score) for text in _listed(prompt)]
-            prompt_embeds, pooled_prompt_embeds = self.encode_prompt(prompts, num_videos_per_prompt, max_sequence_length)
-        batch = len(prompt_embeds)
+            encoded = self.encode_prompt(prompts, num_videos_per_prompt, max_sequence_length)
+            tensors = dict(zip(tensors, encoded, strict=True))
+        batch = len(tensors["prompt_embeds"])
+        negatives = (negative_prompt_embeds, negative_pooled_prompt_embeds)
         given = any(x is not None for x in (image, last_image, given_latents))
         if guidance_scale == 1 and (image_guidance_scale == 1 or not given):  # only the prompt's branch is used
-            negative_prompt_embeds, negative_pooled_prompt_embeds = prompt_embeds, pooled_prompt_embeds
+            negatives = (None, None)
         elif negative_prompt_embeds is None:
-            negatives = _listed(negative_prompt)
-            if batch % len(negatives):
-                raise ConfigError(f"{len(negatives)} negative prompts for {batch} videos: give one, or one per prompt")
-            found = self.encode_prompt(negatives, batch // len(negatives), max_sequence_length)
-            negative_prompt_embeds, negative_pooled_prompt_embeds = found
+            texts = _listed(negative_prompt)
+            if batch % len(texts):
+                raise ConfigError(f"{len(texts)} negative prompts for {batch} videos: give one, or one per prompt")
+            negatives = self.encode_prompt(texts, batch // len(texts), max_sequence_length)
+        tensors |= {"negative_prompt_embeds": negatives[0], "negative_pooled_prompt_embeds": negatives[1]}
 
-        size = ((num_frames - 1) // self.vae_scale_factor_temporal + 1, *(n // self.vae_scale_factor for n in (height, width)))
-        shape = (batch, self.transformer.config.out_channels // PATCH**2, *size)
+        times = (num_frames - 1) // self.vae_scale_factor_temporal + 1
+        rows, columns = height // self.vae_scale_factor, width // self.vae_scale_factor
+        shape = (batch, self.transformer.config.out_channels // PATCH**2, times, rows, columns)
         if latents is None:
             latents = randn_tensor(shape, generator=generator, device=device, dtype=torch.float32)
-        elif latents.shape != shape:
+        if latents.shape != shape:
             raise ConfigError(f"latents are {tuple(latents.shape)}, these settings need {shape}")
-        latents = latents.to(device, torch.float32)
+        tensors["latents"] = latents = latents.to(device, torch.float32)
         if image is not None or last_image is not None:
             if given_latents is not None:
                 raise ConfigError("pictures and given latents together: pass one of the two")
@@ -194,19 +198,13 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         both = condition(latents, given_latents, given_mask)
         packed, nothing = pack(both), torch.zeros_like(pack(both))
 
-        n = size[1] * size[2] // PATCH**2
-        self.scheduler.set_shift(flow_shift(n, size[0]) if shift is None else shift)
+        self.scheduler.set_shift(flow_shift(rows * columns // PATCH**2, times) if shift is None else shift)
         self.scheduler.set_timesteps(sigmas=[1 - i / num_inference_steps for i in range(num_inference_steps)], device=device)
         self.scheduler.set_begin_index(0)
         self._num_timesteps = len(self.scheduler.timesteps)
-        ids = {"img_ids": positions(*size, device=device), "txt_ids": torch.zeros(prompt_embeds.shape[1], 3, device=device)}
-
-        tensors = {
-            "latents": latents,
-            "prompt_embeds": prompt_embeds,
-            "pooled_prompt_embeds": pooled_prompt_embeds,
-            "negative_prompt_embeds": negative_prompt_embeds,
-            "negative_pooled_prompt_embeds": negative_pooled_prompt_embeds,
+        places = {
+            "img_ids": positions(times, rows, columns, device=device),
+            "txt_ids": torch.zeros(tensors["prompt_embeds"].shape[1], 3, device=device),
         }
 
         def velocity(side: str, cond: Tensor, sigma: Tensor) -> Tensor:  # (B, tokens, 4C + 4), ()
@@ -217,15 +215,15 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
                 pooled_projections=tensors[f"{side}pooled_prompt_embeds"].to(device, dtype),
                 joint_attention_kwargs=joint_attention_kwargs,
                 return_dict=False,
-                **ids,
+                **places,
             )[0]
-            return unpack(tokens.float(), *size)
+            return unpack(tokens.float(), times, rows, columns)
 
         with self.progress_bar(total=self._num_timesteps) as progress:
             for step, timestep in enumerate(self.scheduler.timesteps):
                 if self._interrupt:
                     continue
-                text, picture = self._guidance.at(step, self._num_timesteps, size[0], given)
+                text, picture = self._guidance.at(step, self._num_timesteps, times, given)
                 sigma = self.scheduler.sigmas[step]
                 total = velocity("", packed, sigma)
                 two_are_equal = not isinstance(picture, Tensor) and picture == 1  # with and without given frames
