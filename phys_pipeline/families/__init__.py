@@ -21,9 +21,16 @@ _FAMILIES = {  # name: module, class
     "mochi": ("phys_pipeline.families.mochi", "MochiFamily"),
     "mvdit": ("phys_pipeline.families.mvdit", "MVDiTFamily"),
     "open_sora_1_2": ("phys_pipeline.families.open_sora_1_2", "OpenSora12Family"),
+    "open_sora_2": ("phys_pipeline.families.open_sora_2", "OpenSora2Family"),
     "wan": ("phys_pipeline.families.wan", "WanFamily"),
 }
-_ALIASES = {"hunyuanvideo": "hunyuan_video", "ltx": "ltx_video", "wan_2_1": "wan", "wan_2_2": "wan"}
+_ALIASES = {
+    "hunyuanvideo": "hunyuan_video",
+    "ltx": "ltx_video",
+    "open_sora_2_0": "open_sora_2",
+    "wan_2_1": "wan",
+    "wan_2_2": "wan",
+}
 
 __all__ = [
     "FamilySpec",

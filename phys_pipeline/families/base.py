@@ -84,6 +84,7 @@ class VideoFamily(ABC):
     expert: str | None = None  # which of several transformers is trained; see choose_expert
     sigma_range: tuple[float, float] = (0.0, 1.0)  # noise levels that this expert sees
     optional_masks: tuple[str, ...] = ()  # tensors of `encode_text` that may be all zero
+    packing: int = 1  # latents along height, and along width, that the family puts into one token before the transformer patches
     fps: float | None = None  # frame rate of the videos that `inputs` is about, set by the trainer; None: the spec's native one
 
     def bind(self, transformer: Any) -> VideoFamily:
@@ -192,6 +193,11 @@ class VideoFamily(ABC):
         frames, height, width = pixels.shape[2:]
         self.check_size(frames, height, width, vae)
         return pixels.clamp(0, 1).to(vae.device, vae.dtype) * 2 - 1
+
+    def text_settings(self, generation: Mapping[str, Any]) -> dict[str, Any]:
+        """What beside a caption, its length limit and its template decides what :meth:`encode_text` makes of it: belongs in a
+        cache key. ``generation`` are the model's sampling settings."""
+        return {}
 
     def uses_negative_prompt(self, settings: Mapping[str, Any]) -> bool:
         """Whether sampling with these settings reads ``settings["negative_prompt"]``."""

@@ -14,10 +14,12 @@ from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError, ModelError, first_line
 from phys_pipeline.models.conversion import PICKLES, convert
 
-# family -> module with CONVERSIONS, FILES (small JSON files of the whole folder) and PARTS (subfolder -> how to get it)
+# family -> module with CONVERSIONS, FILES (small JSON files of the whole folder) and PARTS (subfolder -> how to get it); where it
+# has HUB_FILES, no other weights of a Hub repository or of a copy of it are fetched or looked at
 _FAMILIES = {
     "mvdit": "phys_pipeline.models.mvdit_conversion",
     "open_sora_1_2": "phys_pipeline.models.open_sora_conversion",
+    "open_sora_2": "phys_pipeline.models.open_sora_2_conversion",
 }
 
 
@@ -42,26 +44,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--family", required=True, help=f"one of {', '.join(sorted(_FAMILIES))}")
     options = parser.parse_args(arguments)
     module, folder = conversions_of(options.family), Path(options.folder)
-    written = convert(_local(options.source), folder, module.CONVERSIONS)
+    written = [
+        convert(source, folder, module.CONVERSIONS) for source in _sources(options.source, getattr(module, "HUB_FILES", ()))
+    ]
     for name, content in module.FILES.items():
         _write_json(folder / name, content)
-    print(f"wrote {written}")
+    for part in written:
+        print(f"wrote {part}")
     for part, advice in module.PARTS.items():
         if not (folder / part).is_dir():
             print(f"still to do for {folder}: {part} ({advice})")
     return 0
 
 
-def _local(source: str) -> Path:
-    """``source`` as a path; a Hub id is fetched, the small files and the weights alone."""
+def _sources(source: str, names: Sequence[str]) -> list[Path]:
+    """The file or folder ``source`` means; those of its files that are in ``names``, where it has some. A Hub id is fetched: the
+    small files and the weights alone, and of the weights those in ``names``, if there are any."""
     path = Path(source)
-    if path.exists() or source.count("/") != 1:
-        return path
+    if not path.exists() and source.count("/") == 1:
+        path = _fetched(source, names or ("*.safetensors", *(f"*{ending}" for ending in PICKLES)))
+    return [path / name for name in names if (path / name).is_file()] or [path]
+
+
+def _fetched(source: str, weights: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
 
-    patterns = ["config.json", "*.safetensors", *(f"*{ending}" for ending in PICKLES)]
     try:
-        return Path(snapshot_download(source, allow_patterns=patterns, ignore_patterns=["*/*"]))
+        return Path(snapshot_download(source, allow_patterns=["config.json", *weights], ignore_patterns=["*/*"]))
     except Exception as error:  # network, gated, missing: the classes differ between versions
         raise ModelError(f"{source} is no file here and can't be fetched ({first_line(error)}): check its name") from error
 

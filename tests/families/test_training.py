@@ -12,6 +12,7 @@ from tiny_families import CASES, save
 from phys_pipeline.adapters import load_adapter, transformers_of
 from phys_pipeline.errors import AdapterError, ConfigError
 from phys_pipeline.families import load_model
+from phys_pipeline.noise_path import fraction_below
 from phys_pipeline.pipelines import generate_pair
 from training.config import TrainConfig
 from training.model_family import model_family
@@ -25,17 +26,8 @@ TRAINED = {  # cases of tests/tiny_families.py and what their command needs more
 }  # fmt: skip
 
 
-@pytest.fixture
-def cpu(monkeypatch):
-    from accelerate.state import AcceleratorState
-
-    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
-    yield
-    AcceleratorState._reset_state(True)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("cpu")
+@pytest.mark.usefixtures("fresh_accelerate_state")
 @pytest.mark.parametrize("case", TRAINED)
 def test_trained_saved_loaded_and_compared(case, tmp_path, capsys):
     model, size = save(case, tmp_path / "model"), CASES[case]
@@ -77,10 +69,11 @@ def test_each_expert_is_trained_on_its_own_noise_levels(tmp_path):
     weights = {}
     for expert, low, high in (("high", 0.875, 1.0), ("low", 0.0, 0.875)):
         for law in ("stratified", "logit_normal", "uniform"):
-            config, family = model_family(TrainConfig(model=model, expert=expert, sigma_law=law))
+            config, family = model_family(TrainConfig(model=model, expert=expert, sigma_law=law, sigma_max=1.0))
             levels = torch.cat([noise_levels(family.path, config, 3.0, s, 4, family.sigma_range) for s in range(500)])
             assert config.family == "wan" and low <= levels.min() and levels.max() <= high
-            assert levels.min() < low + 0.01 * (high - low) + 0.02 and levels.max() > high - 0.02
+            below, start, end = (fraction_below(sigma, law, 3.0) for sigma in ((low + high) / 2, low, high))
+            assert (levels < (low + high) / 2).double().mean() == pytest.approx((below - start) / (end - start), abs=0.04)
         weights[expert] = family.load("transformer", model).proj_out.weight
     assert not torch.equal(weights["high"], weights["low"])
     for wrong in ({}, {"expert": "middle"}):
@@ -88,6 +81,10 @@ def test_each_expert_is_trained_on_its_own_noise_levels(tmp_path):
             model_family(TrainConfig(model=model, **wrong))
     with pytest.raises(ConfigError, match="validation_prompts need both experts"):
         model_family(TrainConfig(model=model, expert="low", validation_prompts=["a ball"]))
+    for changes in ({}, {"objective": ["flow"]}, {"objective": ["repaired"], "sigma_max": 1.0}):
+        with pytest.raises(ConfigError, match="expert=high sees noise levels from 0.875 up"):
+            model_family(TrainConfig(model=model, expert="high", **changes))
+    assert model_family(TrainConfig(model=model, expert="high", objective=["none"]))[1].expert == "high"
     one = str(save("wan", tmp_path / "one"))
     with pytest.raises(ConfigError, match="wan has one transformer: leave expert=low out"):
         model_family(TrainConfig(model=one, expert="low"))
