@@ -51,6 +51,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
     """
 
     model_cpu_offload_seq = "text_encoder->text_encoder_2->transformer->vae"
+    _optional_components = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
     _callback_tensor_inputs = (
         "latents", "prompt_embeds", "pooled_prompt_embeds", "negative_prompt_embeds", "negative_pooled_prompt_embeds",
     )  # fmt: skip
@@ -148,8 +149,8 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         """Generate videos.
 
         Args:
-            prompt: gets the frame rate ``fps`` and ``motion_score`` appended, as the model was trained to read (None: not told); the
-                negative prompt doesn't. Embeddings are taken as they are.
+            prompt: gets the frame rate ``fps`` and ``motion_score`` appended, as the model was trained to read (None: not told);
+                the negative prompt doesn't. Embeddings are taken as they are.
             image, last_image: pictures to begin and end with; resized to the video's size. Their latent frames are written back
                 after the last step.
             guidance_scale, image_guidance_scale, text_oscillation, image_oscillation, temporal_scaling: as in :class:`Guidance`.
