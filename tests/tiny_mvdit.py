@@ -8,6 +8,7 @@ from typing import Any
 
 import golden_data
 import torch
+from tiny_open_sora import SPATIAL, TOKENIZER, tiny_text_encoder
 
 GOLDEN = "mvdit_tiny"
 
@@ -40,7 +41,7 @@ def tiny_transformer(seed: int = 0, **settings: Any):
     from phys_pipeline.models.mvdit import MVDiTTransformer3DModel
 
     small: dict[str, Any] = {
-        "num_attention_heads": 2, "attention_head_dim": 12, "num_layers": 2, "caption_channels": 16, "max_sequence_length": 24,
+        "num_attention_heads": 2, "attention_head_dim": 12, "num_layers": 2, "caption_channels": 48, "max_sequence_length": 24,
         "sample_frames": 5, "sample_height": 2, "sample_width": 2,
     }  # fmt: skip
     with torch.random.fork_rng(devices=[]):
@@ -53,43 +54,23 @@ def tiny_transformer(seed: int = 0, **settings: Any):
 
 
 def tiny_vae(seed: int = 0):
-    """Stable Diffusion's kind of autoencoder with eight channels everywhere: eight pixels a latent."""
+    """Stable Diffusion's kind of autoencoder: eight pixels a latent."""
     from diffusers import AutoencoderKL
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoencoderKL(
-            block_out_channels=(8,) * 4, down_block_types=("DownEncoderBlock2D",) * 4, up_block_types=("UpDecoderBlock2D",) * 4,
-            layers_per_block=1, norm_num_groups=4, latent_channels=4,
-        ).eval()  # fmt: skip
-
-
-def t5_tokenizer():
-    """The real one, 32,100 pieces, from its own three files."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(golden_data.FOLDER / "t5_tokenizer")
-
-
-def tiny_t5(vocabulary: int, seed: int = 0):
-    from transformers import T5Config, T5EncoderModel
-
-    config = T5Config(
-        vocab_size=vocabulary, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, feed_forward_proj="gated-gelu"
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return T5EncoderModel(config).eval()
+        return AutoencoderKL(**SPATIAL).eval()
 
 
 def tiny_pipeline(seed: int = 0, **transformer: Any):
     """An ``MVDiTPipeline`` with random weights and the real tokenizer; prompts have 24 tokens."""
+    from transformers import AutoTokenizer
+
     from phys_pipeline.pipelines.mvdit import MVDiTPipeline, mvdit_scheduler
 
-    tokenizer = t5_tokenizer()
     pipeline = MVDiTPipeline(
-        tokenizer=tokenizer,
-        text_encoder=tiny_t5(len(tokenizer), seed),
+        tokenizer=AutoTokenizer.from_pretrained(TOKENIZER),
+        text_encoder=tiny_text_encoder(seed),
         transformer=tiny_transformer(seed, **transformer),
         vae=tiny_vae(seed),
         scheduler=mvdit_scheduler(),

@@ -19,6 +19,18 @@ def model_family(config: TrainConfig) -> tuple[TrainConfig, VideoFamily]:
     family.choose_expert(config.expert, config.model)
     if family.expert and config.validation_prompts:
         raise ConfigError("validation_prompts need both experts: hold clips out with validation_split, and generate afterwards")
+    limits = {
+        "spectral": config.sigma_max,
+        "anchored": config.sigma_max,
+        "repaired": config.repaired_sigma_max,
+        "flow": config.flow_sigma_max,
+    }
+    for name, limit in limits.items():
+        if name in config.active and config.motion_sigma == "smooth" and family.sigma_range[0] >= limit:
+            raise ConfigError(
+                f"expert={config.expert} sees noise levels from {family.sigma_range[0]:g} up, where {name} has faded out (its "
+                f"sigma_max is {limit:g}): raise that, use objective=none, or train the other expert"
+            )
     if family.path_from_scheduler:
         family.load("scheduler", config.model)
     return replace(config, family=family.spec.name), family

@@ -13,6 +13,7 @@ import torch
 
 from phys_pipeline.adapters.files import count_not_finite, read_header, shown
 from phys_pipeline.adapters.formats import describe_format, detect_format
+from phys_pipeline.adapters.layers import adapter_at, adapter_names, transformers_of
 from phys_pipeline.adapters.lora import load_adapter, unload_adapter
 from phys_pipeline.adapters.readers import open_adapter
 from phys_pipeline.errors import AdapterError
@@ -94,10 +95,12 @@ def verify_adapter(path: Path, model: LoadedModel) -> dict[str, Any]:
     x = torch.randn(1, *shape, generator=torch.Generator().manual_seed(0))
     x = x.to(pipeline.transformer.device, pipeline.transformer.dtype)
     inputs = family.inputs(x, torch.tensor([0.5]), text)
-    base = family.prediction(pipeline.transformer(**inputs), x).float()
     info = load_adapter(model, path, name="verified")
     try:
-        change = (family.prediction(pipeline.transformer(**inputs), x).float() - base).abs().mean().item()
+        transformer = next(t for t in transformers_of(pipeline) if "verified" in adapter_names(t))
+        with adapter_at(transformer, None):
+            base = family.prediction(transformer(**inputs), x).float()
+        change = (family.prediction(transformer(**inputs), x).float() - base).abs().mean().item()
     finally:
         unload_adapter(pipeline, "verified")
     if not change > 0:

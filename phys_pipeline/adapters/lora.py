@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from phys_pipeline.adapters import formats
 from phys_pipeline.adapters.files import rewrite_header, shown
-from phys_pipeline.adapters.layers import adapter_names, checked_weight, linear_layers, lora_layers, snapshot
+from phys_pipeline.adapters.layers import adapter_names, checked_weight, linear_layers, lora_layers, snapshot, transformers_of
 from phys_pipeline.adapters.readers import check_fits, open_adapter
 from phys_pipeline.adapters.settings import diffusers_metadata, stored_settings
 from phys_pipeline.adapters.weights import LoraLayer
@@ -168,12 +168,12 @@ def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight:
     """
     revision = pipeline.revision if isinstance(pipeline, LoadedModel) else None
     pipeline = pipeline.pipeline if isinstance(pipeline, LoadedModel) else pipeline
-    transformer = pipeline.transformer
     weight = checked_weight(weight)
-    if name in adapter_names(transformer):
-        raise AdapterError(f"the pipeline already has an adapter named {name!r}: unload it or use another name")
     file = find_adapter(path)
     opened = open_adapter(file)
+    transformer = _expert(pipeline, opened.provenance, file)
+    if name in adapter_names(transformer):
+        raise AdapterError(f"the pipeline already has an adapter named {name!r}: unload it or use another name")
     check_fits(opened, linear_layers(transformer), type(transformer).__name__)
     layers, provenance = opened.read(), opened.provenance
     if opened.skipped:
@@ -184,7 +184,7 @@ def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight:
                        file, provenance["revision"], provenance.get("base_model"), revision)  # fmt: skip
     restore = snapshot(transformer)
     try:
-        _apply(pipeline, layers, file, name)
+        _apply(pipeline, transformer, layers, file, name)
         transformer.set_adapters([name], [weight])
     except BaseException:
         unload_adapter(pipeline, name)
@@ -201,14 +201,14 @@ def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight:
 
 def unload_adapter(pipeline: Any, name: str) -> None:
     """Remove an adapter; with the last one the transformer's plain layers come back. Unknown names are ignored."""
-    transformer = getattr(pipeline, "pipeline", pipeline).transformer
-    if name in adapter_names(transformer):
-        for _, layer in lora_layers(transformer):
-            if name in layer.active_adapters:  # deleting an active adapter makes peft warn and pick another one
-                layer.set_adapter([other for other in layer.active_adapters if other != name])
-        transformer.delete_adapters(name)
-    if not adapter_names(transformer) and any(True for _ in lora_layers(transformer)):
-        transformer.unload_lora()
+    for transformer in transformers_of(getattr(pipeline, "pipeline", pipeline)):
+        if name in adapter_names(transformer):
+            for _, layer in lora_layers(transformer):
+                if name in layer.active_adapters:  # deleting an active adapter makes peft warn and pick another one
+                    layer.set_adapter([other for other in layer.active_adapters if other != name])
+            transformer.delete_adapters(name)
+        if not adapter_names(transformer) and any(True for _ in lora_layers(transformer)):
+            transformer.unload_lora()
 
 
 def find_adapter(path: str | Path) -> Path:
@@ -272,7 +272,16 @@ def _check_finite(tensors: Mapping[str, Tensor], what: str, advice: str) -> None
             raise AdapterError(f"{key} of {what} holds NaN or infinity: {advice}")
 
 
-def _apply(pipeline: Any, layers: Mapping[str, LoraLayer], file: Path, name: str) -> None:
+def _expert(pipeline: Any, provenance: Mapping[str, Any], file: Path) -> Any:
+    """The transformer that an adapter is for: of Wan 2.2 that of the expert it was trained on, high noise without a word."""
+    component = "transformer_2" if provenance.get("expert") == "low" else "transformer"
+    found = getattr(pipeline, component, None)
+    if found is None:
+        raise AdapterError(f"{file} is for the low-noise expert of a model with two, and this one has no {component}")
+    return found
+
+
+def _apply(pipeline: Any, transformer: Any, layers: Mapping[str, LoraLayer], file: Path, name: str) -> None:
     """Load with diffusers, under settings made here and not the file's; then count what arrived, which diffusers doesn't."""
     tensors = diffusers_tensors(layers)
     settings = json.loads(diffusers_metadata(stored_settings(layers))[formats.DIFFUSERS_METADATA])
@@ -280,11 +289,11 @@ def _apply(pipeline: Any, layers: Mapping[str, LoraLayer], file: Path, name: str
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # two adapters side by side are meant
             _loader(type(pipeline)).load_lora_into_transformer(
-                dict(tensors), pipeline.transformer, adapter_name=name, metadata=settings, _pipeline=pipeline
+                dict(tensors), transformer, adapter_name=name, metadata=settings, _pipeline=pipeline
             )
     except Exception as error:  # diffusers and peft raise many kinds
         raise AdapterError(f"can't apply {file} ({first_line(error)}): check the versions of diffusers and peft") from error
-    applied = _adapter_tensors(pipeline.transformer, name)
+    applied = _adapter_tensors(transformer, name)
     missing = sorted(key for key in tensors if key.removeprefix("transformer.") not in applied)
     if missing:
         raise AdapterError(f"{len(missing)} of {len(tensors)} tensors of {file} were not applied, such as {missing[0]}: "

@@ -49,7 +49,7 @@ class DiffusersFamily(VideoFamily):
         if name in self.probes:
             return load_tokenizer(folder / name, sources.description(folder).get(f"{name}_probe", self.probes[name]))
         bare = name == "scheduler" or name in self.other_parts
-        return sources.load_component(folder, name, None if bare else dtype)
+        return sources.load_component(folder, name, None if bare else dtype, tuple(self.spec.modules.values()))
 
     def normalised(self, vae: Any, latents: Tensor) -> Tensor:  # (B, C, T', H', W') float32
         """The autoencoder's latents as the transformer takes them: here times its scaling factor."""

@@ -9,17 +9,15 @@ embedding of the empty text.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from phys_pipeline.errors import ConfigError, ModelError
-from phys_pipeline.families import sources
-from phys_pipeline.families.base import FamilySpec, LoadedModel, VideoFamily
-from phys_pipeline.families.tokenization import WORD_PROBE, load_tokenizer
+from phys_pipeline.families.base import FamilySpec, VideoFamily
+from phys_pipeline.families.diffusers_family import DiffusersFamily, rows
 from phys_pipeline.models.picture_vae import SCALING_FACTOR, decode_frames, encode_frames
 from phys_pipeline.noise_path import NoisePath, VariancePreserving
 
@@ -63,18 +61,10 @@ SPEC = FamilySpec(
     modules={"pipeline": "phys_pipeline.pipelines.mvdit", "transformer": "phys_pipeline.models.mvdit"},
 )
 
-_TEXT = ("text_encoder", "tokenizer")
-_COMPONENTS = {
-    "pipeline": (*_TEXT, "transformer", "vae", "scheduler"),
-    "text": _TEXT,
-    "transformer": ("transformer",),
-    "vae": ("vae",),
-    "scheduler": ("scheduler",),
-}
-_ENCODING_FLAGS = ("use_slicing", "use_tiling", "tile_sample_min_size", "tile_latent_min_size", "tile_overlap_factor")
+_TILES = ("tile_sample_min_size", "tile_latent_min_size")  # of a picture autoencoder
 
 
-class MVDiTFamily(VideoFamily):
+class MVDiTFamily(DiffusersFamily):
     """Text-to-video MVDiT. Predicts the noise; sigma is the place on the schedule, so the timestep is ``round(999 * sigma)``.
 
     x0-hat is read back as ``(x_t - sqrt(1 - abar) * noise) / sqrt(abar)``, which multiplies the network's error by
@@ -92,24 +82,6 @@ class MVDiTFamily(VideoFamily):
         self.null_caption = transformer.null_caption.detach()
         return super().bind(transformer)
 
-    def components(self, part: str) -> tuple[str, ...]:
-        return _COMPONENTS[part]
-
-    def _load_from(self, part: str, folder: Path, dtype: torch.dtype) -> Any:
-        if part == "scheduler":
-            return sources.load_component(folder, "scheduler")
-        if part in ("transformer", "vae"):
-            return sources.load_component(folder, part, dtype)
-        parts: dict[str, Any] = {}
-        for name in _COMPONENTS[part]:
-            if name == "tokenizer":
-                parts[name] = load_tokenizer(folder / name, sources.description(folder).get("tokenizer_probe", WORD_PROBE))
-            elif name == "scheduler":
-                parts[name] = sources.load_component(folder, name)
-            else:
-                parts[name] = sources.load_component(folder, name, dtype)
-        return self.assemble(parts, folder)
-
     def encode_video(self, vae: Any, pixels: Tensor, generator: torch.Generator | None = None) -> Tensor:  # (B, 3, T, H, W)
         """Pixels in [0, 1] to float32 latents (B, 4, T, H/8, W/8), times 0.18215.
 
@@ -125,22 +97,14 @@ class MVDiTFamily(VideoFamily):
         return (decoded.float() / 2 + 0.5).clamp(0, 1)
 
     def encoding_settings(self, vae: Any) -> dict[str, Any]:
-        return {name: getattr(vae, name) for name in _ENCODING_FLAGS if hasattr(vae, name)}
+        return {**super().encoding_settings(vae), **{name: getattr(vae, name) for name in _TILES if hasattr(vae, name)}}
 
-    def encode_text(self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
+    def embed(self, pipeline: Any, captions: list[str], settings: Mapping[str, Any]) -> dict[str, Tensor]:
         """``prompt_embeds (B, L, D)`` and ``prompt_attention_mask (B, L)`` of the captions, cleaned as in the model's training.
 
-        ``parts`` is a pipeline (whole, or the text part alone) or a LoadedModel; ``generation`` may hold
-        ``max_sequence_length``. The empty caption is the one token that ends a text; captions are cut after L tokens.
+        The empty caption is the one token that ends a text; captions are cut after ``max_sequence_length`` tokens.
         """
-        captions = [captions] if isinstance(captions, str) else list(captions)
-        if not captions:
-            raise ConfigError("no caption given: pass a list with at least one")
-        if isinstance(parts, LoadedModel):
-            settings, parts = {**parts.defaults, **(generation or {})}, parts.pipeline
-        else:
-            settings = {**self.spec.generation, **(generation or {})}
-        embeds, mask = parts.encode_prompt(captions, max_sequence_length=settings["max_sequence_length"])
+        embeds, mask = pipeline.encode_prompt(captions, max_sequence_length=settings["max_sequence_length"])
         return {"prompt_embeds": embeds, "prompt_attention_mask": mask}
 
     def uncaptioned(self, conditioning: Mapping[str, Tensor], empty: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -148,6 +112,9 @@ class MVDiTFamily(VideoFamily):
         if self.null_caption is None:
             raise ModelError("no transformer is bound, so there is no null caption: load the transformer before")
         embeds = conditioning["prompt_embeds"]  # (L, D)
+        if len(embeds) > len(self.null_caption):
+            raise ConfigError(f"captions of {len(embeds)} tokens, but the null caption has {len(self.null_caption)}: set "
+                              "max_sequence_length in the model's phys_pipeline.json to that")  # fmt: skip
         return {**conditioning, "prompt_embeds": self.null_caption[: len(embeds)].to(embeds)}
 
     def sampling_arguments(
@@ -163,24 +130,14 @@ class MVDiTFamily(VideoFamily):
         self, x_t: Tensor, sigma: Tensor, conditioning: Mapping[str, Tensor], guidance: float | Tensor | None = None
     ) -> dict[str, Any]:  # (B, C, T', H', W'), (B,)
         """Forward arguments. Text features follow the dtype and device of ``x_t``; ``guidance`` isn't told to this model."""
-        arguments = {
-            "hidden_states": x_t,
+        told = {
             "timestep": self.path.timestep(sigma).to(x_t.device),
             "encoder_hidden_states": conditioning["prompt_embeds"].to(x_t.device, x_t.dtype),
             "encoder_attention_mask": conditioning["prompt_attention_mask"].to(x_t.device),
-            "return_dict": False,
         }
-        for name in ("timestep", "encoder_hidden_states", "encoder_attention_mask"):
-            if len(arguments[name]) != len(x_t):
-                raise ConfigError(f"{name} has {len(arguments[name])} rows for a batch of {len(x_t)}: give one per sample")
-        return arguments
+        return {"hidden_states": x_t, **rows(len(x_t), told), "return_dict": False}
 
     def prediction(self, raw: Any, like: Tensor) -> Tensor:  # like: (B, C, T', H', W')
-        """The predicted noise, (B, C, T', H', W'): the first half of the output's channels. ConfigError for another shape."""
-        output = raw if isinstance(raw, Tensor) else raw[0]
-        noise, _ = output.chunk(2, dim=1)
-        if noise.shape != like.shape:
-            raise ConfigError(
-                f"the transformer returned {tuple(output.shape)} for {tuple(like.shape)}: it must give twice the channels"
-            )
-        return noise
+        """The predicted noise, (B, C, T', H', W'): the first half of the output's channels."""
+        output: Tensor = raw if isinstance(raw, Tensor) else raw[0]
+        return super().prediction(output[:, : like.shape[1]], like)

@@ -6,7 +6,7 @@ import importlib
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,14 +107,15 @@ def hub_commit(folder: str | Path) -> str | None:
     return folder.name if folder.parent.name == "snapshots" else None
 
 
-def load_component(folder: Path, name: str, dtype: torch.dtype | None = None) -> Any:
+def load_component(folder: Path, name: str, dtype: torch.dtype | None = None, modules: Collection[str] = ()) -> Any:
     """Load one subfolder with the class that ``model_index.json`` names; every weight must come from the files.
 
-    diffusers and transformers fill missing weights with random numbers and go on; here that is a ModelError.
+    The class is of diffusers, transformers or phys_pipeline, or of one of ``modules``, which a family brings with it. diffusers
+    and transformers fill missing weights with random numbers and go on; here that is a ModelError.
     """
     entry = json.loads((folder / "model_index.json").read_text(encoding="utf-8")).get(name)
     library, class_name = entry if isinstance(entry, list) and len(entry) == 2 else ("", "")
-    if str(library).split(".")[0] not in _LIBRARIES:
+    if str(library).split(".")[0] not in _LIBRARIES and library not in modules:
         raise ModelError(f"model_index.json of {folder} names {entry} as its {name}: only diffusers, transformers and "
                          "phys_pipeline classes are loaded")  # fmt: skip
     try:

@@ -17,6 +17,7 @@ from phys_pipeline.models.conversion import PICKLES, convert
 # family -> module with CONVERSIONS, FILES (small JSON files of the whole folder) and PARTS (subfolder -> how to get it); where it
 # has HUB_FILES, no other weights of a Hub repository or of a copy of it are fetched or looked at
 _FAMILIES = {
+    "mvdit": "phys_pipeline.models.mvdit_conversion",
     "open_sora_1_2": "phys_pipeline.models.open_sora_conversion",
     "open_sora_2": "phys_pipeline.models.open_sora_2_conversion",
 }

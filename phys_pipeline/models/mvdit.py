@@ -188,8 +188,8 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
         rows, length = encoder_attention_mask.shape
         if batch % rows or encoder_hidden_states.shape[:2] != (batch, length):
             raise ModelError(
-                f"text of shape {tuple(encoder_hidden_states.shape)} with a mask of shape {(rows, length)} does not fit a batch of "
-                f"{batch}: give features (batch, tokens, channels) and a mask (batch, tokens)"
+                f"text of shape {tuple(encoder_hidden_states.shape)} with a mask of shape {(rows, length)} does not fit a batch "
+                f"of {batch}: give features (batch, tokens, channels) and a mask (batch, tokens)"
             )
         _, patch_height, patch_width = patch = self.config.patch_size
         if height % patch_height or width % patch_width:

@@ -16,6 +16,16 @@ from phys_pipeline.models.key_map import KeyMap, Rule
 
 _NUM_HEADS = 16  # of the released model; the tensors don't tell
 _SIDE_AT_SCALE_1 = 64  # latents; the authors' space_scale is 0.5 for 32 (256 pixels) and 1.0 for 64
+SCHEDULER = {  # with what MVDiT was trained; respaced to N steps it keeps timesteps 0 and 999
+    "num_train_timesteps": 1000,
+    "beta_start": 1e-4,
+    "beta_end": 0.02,
+    "beta_schedule": "linear",
+    "prediction_type": "epsilon",
+    "variance_type": "learned_range",
+    "clip_sample": False,
+    "timestep_spacing": "linspace",
+}
 _TABLES = ("scale_shift_table", "scale_shift_table_y", "scale_shift_table_temp", "scale_shift_table_y_temp")
 
 
@@ -126,3 +136,22 @@ CONVERSIONS = (
         config=transformer_settings,
     ),
 )
+
+FILES: Mapping[str, Mapping[str, Any]] = {
+    "model_index.json": {
+        "_class_name": "MVDiTPipeline",
+        "scheduler": ["diffusers", "DDPMScheduler"],
+        "text_encoder": ["transformers", "T5EncoderModel"],
+        "tokenizer": ["transformers", "T5Tokenizer"],
+        "transformer": ["phys_pipeline.models.mvdit", "MVDiTTransformer3DModel"],
+        "vae": ["diffusers", "AutoencoderKL"],
+    },
+    "scheduler/scheduler_config.json": {"_class_name": "DDPMScheduler", **SCHEDULER},
+    "phys_pipeline.json": {"family": "mvdit"},
+}
+PARTS: Mapping[str, str] = {
+    "transformer": "phys-pipeline convert of nkp37/OpenVid-1M, model_weights/MVDiT-16×512×512.pt",
+    "vae": "the config.json and .safetensors of stabilityai/sd-vae-ft-ema",
+    "text_encoder": "the weights and config.json of DeepFloyd/t5-v1_1-xxl",
+    "tokenizer": "the tokenizer files of DeepFloyd/t5-v1_1-xxl",
+}

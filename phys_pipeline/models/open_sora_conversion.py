@@ -11,6 +11,7 @@ from typing import Any
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.conversion import Conversion, Shapes
 from phys_pipeline.models.key_map import KeyMap, Rule
+from phys_pipeline.models.open_sora_vae import CHUNK_FRAMES
 
 _NEWER = ("kernel_size", "use_spatial_rope")  # settings that only Open-Sora 1.3 has
 _BLOCKS = (("spatial_blocks", "transformer_blocks"), ("temporal_blocks", "temporal_transformer_blocks"))
@@ -108,6 +109,10 @@ def vae_settings(shapes: Shapes, config: Mapping[str, Any]) -> dict[str, Any]:
     """The released settings; the tensors' shapes prove that they are meant."""
     if newer := [name for name in _NEWER if config.get(name) is not None]:
         raise ConfigError(f"config.json has {newer[0]}, which only Open-Sora 1.3 has: fetch hpcai-tech/OpenSora-VAE-v1.2")
+    if config.get("micro_frame_size", CHUNK_FRAMES) != CHUNK_FRAMES:
+        raise ConfigError(
+            f"config.json says micro_frame_size={config['micro_frame_size']}: this is not Open-Sora 1.2"
+        )
     return {}
 
 

@@ -39,7 +39,7 @@ def timestep_shift(frames: int, height: int, width: int) -> float:
     """
     if frames < 1 or 1 < frames < CHUNK_FRAMES:
         raise ConfigError(
-            f"{frames} frames: Open-Sora 1.2 has no noise schedule for 2 to {CHUNK_FRAMES - 1}, use 1 or 17 and more"
+            f"{frames} frames: Open-Sora 1.2 has no noise schedule for 2 to {CHUNK_FRAMES - 1}, use 1 or at least {CHUNK_FRAMES}"
         )
     length = 1 if frames == 1 else frames // CHUNK_FRAMES * latent_frames(CHUNK_FRAMES)
     return math.sqrt(height * width / 512**2) * math.sqrt(length)

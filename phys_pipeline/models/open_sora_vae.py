@@ -15,6 +15,7 @@ from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.autoencoders.vae import DecoderOutput, DiagonalGaussianDistribution
 from diffusers.models.modeling_outputs import AutoencoderKLOutput
 from diffusers.models.modeling_utils import ModelMixin
+from diffusers.utils.accelerate_utils import apply_forward_hook
 from torch import Tensor, nn
 
 from phys_pipeline.errors import ModelError
@@ -152,6 +153,7 @@ class AutoencoderKLOpenSora(ModelMixin, ConfigMixin):  # type: ignore[misc]  # b
         shift, scale: per channel, what ``normalise`` subtracts, then divides by. A checkpoint's own values replace them.
     """
 
+    _keep_in_fp32_modules: Any = ["latents_shift", "latents_scale"]  # noqa: RUF012  # a list, as diffusers reads it
     spatial_compression_ratio = 8
     temporal_compression_ratio = TIME_STRIDE
 
@@ -177,12 +179,15 @@ class AutoencoderKLOpenSora(ModelMixin, ConfigMixin):  # type: ignore[misc]  # b
 
     def normalise(self, latents: Tensor) -> Tensor:  # (B, C, T', h, w)
         """Raw latents to what the transformer sees, float32."""
-        return (latents.float() - self.latents_shift.float()) / self.latents_scale.float()
+        shift, scale = (buffer.to(latents.device, torch.float32) for buffer in (self.latents_shift, self.latents_scale))
+        return (latents.float() - shift) / scale
 
     def denormalise(self, latents: Tensor) -> Tensor:  # (B, C, T', h, w)
         """The transformer's latents to raw ones, float32."""
-        return latents.float() * self.latents_scale.float() + self.latents_shift.float()
+        shift, scale = (buffer.to(latents.device, torch.float32) for buffer in (self.latents_shift, self.latents_scale))
+        return latents.float() * scale + shift
 
+    @apply_forward_hook
     def encode(
         self, x: Tensor, return_dict: bool = True, generator: torch.Generator | None = None
     ) -> AutoencoderKLOutput | tuple[DiagonalGaussianDistribution]:
@@ -194,6 +199,7 @@ class AutoencoderKLOpenSora(ModelMixin, ConfigMixin):  # type: ignore[misc]  # b
         posterior = DiagonalGaussianDistribution(moments)
         return AutoencoderKLOutput(latent_dist=posterior) if return_dict else (posterior,)  # type: ignore[arg-type]
 
+    @apply_forward_hook
     def decode(self, z: Tensor, num_frames: int | None = None, return_dict: bool = True) -> DecoderOutput | tuple[Tensor]:
         """Decode raw latents ``z`` (B, C, T', h, w) to ``num_frames`` frames.
 

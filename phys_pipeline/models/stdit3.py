@@ -52,6 +52,13 @@ def rotate_pairs(x: Tensor) -> Tensor:  # (B, heads, T, head_dim)
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2).to(x.dtype)
 
 
+class HeadNorm(nn.RMSNorm):
+    """RMS norm whose weight follows the input's dtype, as autocast leaves it in float32."""
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, heads, N, head_dim)
+        return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 class Attention(nn.Module):
     """Multi-head attention by PyTorch's own kernel; ``normalised`` puts an RMS norm on each head's queries and keys."""
 
@@ -60,8 +67,8 @@ class Attention(nn.Module):
         self.heads, self.rotary = heads, rotary
         self.to_q, self.to_k, self.to_v = (nn.Linear(width, width) for _ in range(3))
         self.to_out = nn.ModuleList([nn.Linear(width, width)])
-        self.norm_q: nn.Module = nn.RMSNorm(width // heads, eps=NORM_EPSILON) if normalised else nn.Identity()
-        self.norm_k: nn.Module = nn.RMSNorm(width // heads, eps=NORM_EPSILON) if normalised else nn.Identity()
+        self.norm_q: nn.Module = HeadNorm(width // heads, eps=NORM_EPSILON) if normalised else nn.Identity()
+        self.norm_k: nn.Module = HeadNorm(width // heads, eps=NORM_EPSILON) if normalised else nn.Identity()
 
     def forward(self, x: Tensor, text: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         """Attend from ``x`` (B, N, D) to ``text`` (B, L, D), or to itself; ``mask`` (B, 1, 1, L) bool, True = look at it."""

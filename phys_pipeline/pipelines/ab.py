@@ -11,7 +11,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phys_pipeline.adapters import adapter_at, adapter_names, adapters_kept, load_adapter, unload_adapter
+from phys_pipeline.adapters import (
+    adapter_names,
+    adapters_kept,
+    load_adapter,
+    pipeline_adapter_at,
+    transformers_of,
+    unload_adapter,
+)
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import LoadedModel, as_loaded
 from phys_pipeline.media import Video
@@ -92,11 +99,10 @@ def generate_pair(
     settings = _settings(model, generation)
     noise = _noise(model, seed, settings)
     with _quiet_evaluation(model.pipeline), available_adapter(model, adapter) as name:
-        transformer = model.pipeline.transformer
         conditioning = _encode(model, prompt, settings, progress)
-        with adapter_at(transformer, None):
+        with pipeline_adapter_at(model.pipeline, None):
             baseline = _sample(model, prompt, conditioning, noise, settings, "baseline", progress)
-        with adapter_at(transformer, name, weight):
+        with pipeline_adapter_at(model.pipeline, name, weight):
             physics = _sample(model, prompt, conditioning, noise, settings, "physics", progress)
     made = {**settings, "adapter": None if adapter is None else str(adapter), "weight": float(weight)}
     return Pair(baseline, physics, prompt, seed, made)
@@ -188,11 +194,13 @@ def _steps_reported(pipeline: Any, arguments: dict[str, Any], report: Callable[[
 @contextmanager
 def available_adapter(model: LoadedModel, adapter: str | Path | None) -> Iterator[str | None]:
     """The name of a loaded adapter, loading a file for the time being if need be."""
-    transformer = model.pipeline.transformer
-    if adapter is None or str(adapter) in adapter_names(transformer):
+    transformers = transformers_of(model.pipeline)
+    if adapter is None or any(str(adapter) in adapter_names(transformer) for transformer in transformers):
         yield None if adapter is None else str(adapter)
         return
-    with adapters_kept(transformer):
+    with ExitStack() as stack:
+        for transformer in transformers:
+            stack.enter_context(adapters_kept(transformer))
         try:
             load_adapter(model.pipeline, adapter, name=_TEMPORARY)
             yield _TEMPORARY

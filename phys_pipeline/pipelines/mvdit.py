@@ -16,7 +16,9 @@ from transformers import T5EncoderModel, T5TokenizerFast
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.mvdit import MVDiTTransformer3DModel
+from phys_pipeline.models.mvdit_conversion import SCHEDULER
 from phys_pipeline.models.picture_vae import SCALING_FACTOR, decode_frames
+from phys_pipeline.pipelines.lora_loading import TransformerLoraMixin
 from phys_pipeline.pipelines.t5_text import encode_t5
 
 StepEnded = Callable[[Any, int, Tensor, dict[str, Any]], dict[str, Any]]
@@ -25,11 +27,8 @@ SIZE_MULTIPLE = 16  # pixels: the autoencoder's 8 times the patch of 2
 
 
 def mvdit_scheduler() -> DDPMScheduler:
-    """The noise schedule that MVDiT was trained with; respaced to N steps it keeps timesteps 0 and 999."""
-    return DDPMScheduler(
-        beta_start=1e-4, beta_end=0.02, beta_schedule="linear", variance_type="learned_range", clip_sample=False,
-        timestep_spacing="linspace",
-    )  # fmt: skip
+    """The noise schedule that MVDiT was trained with."""
+    return DDPMScheduler(**SCHEDULER)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -39,7 +38,7 @@ class MVDiTPipelineOutput(BaseOutput):
     frames: Any
 
 
-class MVDiTPipeline(DiffusionPipeline):
+class MVDiTPipeline(DiffusionPipeline, TransformerLoraMixin):
     """Text-to-video with converted MVDiT weights (``phys-pipeline convert``).
 
     Args:
@@ -98,8 +97,8 @@ class MVDiTPipeline(DiffusionPipeline):
     ) -> tuple[Tensor, Tensor]:
         """T5's features (B, L, D) of the prompts and their mask (B, L), 1 for tokens of the text.
 
-        Prompts are cleaned as the captions of the training were and cut after ``max_sequence_length`` tokens (None: as many as the
-        null caption has). The empty prompt is one token.
+        Prompts are cleaned as the captions of the training were and cut after ``max_sequence_length`` tokens (None: as many as
+        the null caption has). The empty prompt is one token.
         """
         length = max_sequence_length or self.transformer.config.max_sequence_length
         embeds, mask = encode_t5(self, prompt, length, clean=clean_caption)
@@ -207,8 +206,10 @@ class MVDiTPipeline(DiffusionPipeline):
     def _null_caption(self, length: int) -> Tensor:
         """(1, length, caption channels): the learned features of no caption, also where the weights wait on another device."""
         caption = self.transformer.null_caption
-        if caption.is_meta:  # sequential offload keeps it in its hook
-            caption = self.transformer._hf_hook.weights_map["null_caption"]
+        if caption.is_meta:  # sequential offload keeps the weights in one of its hooks
+            hook = self.transformer._hf_hook
+            maps = (getattr(h, "weights_map", None) for h in getattr(hook, "hooks", (hook,)))
+            caption = next(weights["null_caption"] for weights in maps if weights)
         return caption[None, :length]
 
     def _check(

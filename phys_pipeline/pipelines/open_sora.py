@@ -153,9 +153,9 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
             raise ConfigError(f"a callback can't have {sorted(unknown)}: use some of {', '.join(self._callback_tensor_inputs)}")
         if (prompt is None) == (prompt_embeds is None) or (prompt_embeds is None) != (prompt_attention_mask is None):
             raise ConfigError("give either a prompt, or prompt_embeds with prompt_attention_mask")
-        if prompt_embeds is None:
+        if prompt is not None:
             prompt_embeds, prompt_attention_mask = self.encode_prompt(
-                prompt or "", aesthetic_score=aesthetic_score, motion_score=motion_score, camera_motion=camera_motion,
+                prompt, aesthetic_score=aesthetic_score, motion_score=motion_score, camera_motion=camera_motion,
                 clean_caption=clean_caption,
             )  # fmt: skip
         device = self._execution_device

@@ -198,7 +198,7 @@ def small_batch(frames=3):
     return {
         "hidden_states": torch.randn(2, 4, frames, 4, 4, generator=generator),
         "timestep": torch.tensor([3, 700]),
-        "encoder_hidden_states": torch.randn(2, 24, 16, generator=generator),
+        "encoder_hidden_states": torch.randn(2, 24, 48, generator=generator),
         "encoder_attention_mask": (torch.arange(24)[None] < torch.tensor([[5], [24]])).int(),
     }
 
@@ -233,7 +233,7 @@ def test_gradient_checkpointing_changes_nothing():
 
 
 def test_new_weights_start_as_the_original_training_did():
-    model = MVDiTTransformer3DModel(2, 12, 2, caption_channels=16, max_sequence_length=24)
+    model = MVDiTTransformer3DModel(2, 12, 2, caption_channels=48, max_sequence_length=24)
     assert not model(**small_batch()).sample.any()
     zero = {name for name, p in model.named_parameters() if name.endswith("weight") and not p.any()}
     assert zero == {"proj_out.weight"} | {

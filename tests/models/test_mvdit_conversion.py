@@ -1,16 +1,21 @@
 """The official MVDiT file: every name and number of values accounted for, at full size, without its weights."""
 
 import json
+import shutil
 
 import golden_data
 import pytest
 import torch
-from tiny_mvdit import GOLDEN, golden_inputs
+from tiny_mvdit import GOLDEN, golden_inputs, tiny_vae
+from tiny_open_sora import TOKENIZER, tiny_text_encoder
 
+from phys_pipeline.cli import main
 from phys_pipeline.errors import ConfigError, ModelError
+from phys_pipeline.families import load_model
 from phys_pipeline.models.conversion import convert, plan
 from phys_pipeline.models.mvdit import MVDiTTransformer3DModel
-from phys_pipeline.models.mvdit_conversion import CONVERSIONS, TRANSFORMER_KEYS
+from phys_pipeline.models.mvdit_conversion import CONVERSIONS, SCHEDULER, TRANSFORMER_KEYS
+from phys_pipeline.pipelines.mvdit import MVDiTPipeline
 
 OFFICIAL_VALUES = 1_075_069_088
 
@@ -101,6 +106,25 @@ def test_pickle_with_code_is_refused(tmp_path):
     torch.save({"state_dict": Evil()}, tmp_path / "evil.pt")
     with pytest.raises(ModelError, match="can't read"):
         convert(tmp_path / "evil.pt", tmp_path / "model", CONVERSIONS)
+
+
+def test_a_converted_folder_is_whole_once_its_other_parts_lie_in_it(tmp_path, capsys):
+    torch.save(golden_data.group(GOLDEN, "weights."), tmp_path / "MVDiT-16×512×512.pt")
+    (tmp_path / "config.json").write_text(json.dumps(golden_data.config(GOLDEN)["a"]))
+    folder = tmp_path / "model"
+    assert main(["convert", "--family", "mvdit", str(tmp_path / "MVDiT-16×512×512.pt"), str(folder)]) == 0
+    said = capsys.readouterr().out
+    assert all(f"still to do for {folder}: {part} (" in said for part in ("vae", "text_encoder", "tokenizer"))
+    tiny_text_encoder().save_pretrained(folder / "text_encoder")
+    tiny_vae().save_pretrained(folder / "vae")
+    shutil.copytree(TOKENIZER, folder / "tokenizer")
+    model = load_model(str(folder))
+    assert model.family.spec.name == "mvdit"
+    with torch.no_grad():
+        out = model.pipeline.transformer(**golden_inputs("a_basic")).sample
+    torch.testing.assert_close(out, golden_data.group(GOLDEN, "outputs.a_basic.")["sample"], atol=2e-5, rtol=1e-4)
+    assert dict(model.pipeline.scheduler.config).items() >= SCHEDULER.items()
+    assert type(MVDiTPipeline.from_pretrained(folder).scheduler).__name__ == "DDPMScheduler"  # diffusers alone reads it too
 
 
 def without(shapes, *parts):

@@ -68,7 +68,9 @@ def test_the_released_autoencoder_is_accounted_for_to_the_last_value():
     assert "spatial_vae.module.encoder.conv_in.weight" in shapes and shapes["scale"] == (1, 4, 1, 1, 1)
     _, made, settings = plan(shapes, {}, VAE)
     assert sum(torch.Size(shape).numel() for shape in made.values()) == sum(value.numel() for value in state.values())
-    assert settings == {}
+    assert settings == {} and sum(value.numel() for value in state.values()) == 393_341_015
+    with pytest.raises(ConfigError, match="micro_frame_size=8"):
+        plan(shapes, {"micro_frame_size": 8}, VAE)
 
 
 def test_golden_weights_from_file_to_folder(tmp_path):

@@ -90,6 +90,8 @@ def test_saved_and_loaded_it_is_the_same(vae, tmp_path):
     again = AutoencoderKLOpenSora.from_pretrained(tmp_path)
     assert again.config["spatial"]["block_out_channels"] == [8, 8, 8, 8] and again.config["widths"] == [8, 16, 16, 32]
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in vae.state_dict().items())
+    low = AutoencoderKLOpenSora.from_pretrained(tmp_path, torch_dtype=torch.bfloat16)
+    assert low.dtype == torch.bfloat16 and torch.equal(low.latents_scale, vae.latents_scale)
 
 
 def test_the_released_size_is_exact():

@@ -135,15 +135,72 @@ def test_guidance_leaves_the_other_channels_and_the_variance_to_the_prompt():
     assert torch.equal(guide(prompt, null, 3.0, 4)[:, 4:], prompt[:, 4:])
 
 
-# the pipeline's manners
-
-
 @pytest.fixture(scope="module")
 def pipeline():
     return tiny_pipeline()
 
 
 SMALL = {"height": 16, "width": 32, "num_frames": 3, "num_inference_steps": 2, "guidance_scale": 2.0}
+
+
+# text
+
+
+def test_prompts_are_cleaned_twice_cut_at_the_length_and_masked(pipeline):
+    said = "A &amp;lt;b&amp;gt;Red&amp;lt;/b&amp;gt; ball, see https://example.org/x"
+    embeds, mask = pipeline.encode_prompt([said, "a red ball, see"])
+    assert embeds.shape == (2, 24, 48) and torch.equal(embeds[0], embeds[1])
+    tokens = pipeline.tokenizer(["a red ball, see"]).input_ids[0]
+    assert mask.sum(dim=1).tolist() == [len(tokens)] * 2
+    raw, _ = pipeline.encode_prompt(said, clean_caption=False)
+    assert not torch.equal(raw[0], embeds[0])
+    assert torch.equal(pipeline.encode_prompt(["a", "b"], num_videos_per_prompt=2)[0][0:2],
+                       pipeline.encode_prompt(["a", "a"])[0])  # fmt: skip
+
+
+def test_long_empty_and_non_latin_prompts(pipeline):
+    embeds, mask = pipeline.encode_prompt(["a ball rolls " * 120, "", "一只猫", "красный мяч"], max_sequence_length=120)
+    assert embeds.shape == (4, 120, 48) and torch.isfinite(embeds).all()
+    assert mask.sum(dim=1)[:3].tolist() == [120, 1, 1] and mask[3].sum() > 1
+    video = pipeline("", **SMALL, output_type="latent").frames
+    assert torch.isfinite(video).all()
+
+
+# adapters
+
+
+def test_adapters_load_weigh_fuse_and_unload(tmp_path):
+    from peft import get_peft_model_state_dict
+
+    from phys_pipeline.adapters import inject_lora
+    from phys_pipeline.families.mvdit import LORA_ATTENTION
+
+    pipeline = tiny_pipeline()
+
+    def video():
+        return pipeline("a", **SMALL, generator=torch.Generator().manual_seed(0), output_type="latent").frames
+
+    base = video()
+    for parameter in inject_lora(pipeline.transformer, rank=2, regex=LORA_ATTENTION, seed=0):
+        torch.nn.init.normal_(parameter, std=0.3)
+    trained = video()
+    assert not torch.allclose(trained, base, atol=1e-3)
+    pipeline.save_lora_weights(tmp_path, transformer_lora_layers=get_peft_model_state_dict(pipeline.transformer))
+    pipeline.unload_lora_weights()
+    assert torch.allclose(video(), base, atol=1e-5)
+    pipeline.load_lora_weights(tmp_path, adapter_name="mine")
+    assert torch.equal(video(), trained)
+    pipeline.set_adapters(["mine"], [0.0])
+    assert torch.equal(video(), base)
+    pipeline.set_adapters(["mine"], [1.0])
+    pipeline.fuse_lora()
+    assert torch.allclose(video(), trained, atol=1e-4)
+    pipeline.unfuse_lora()
+    pipeline.unload_lora_weights()
+    assert torch.allclose(video(), base, atol=1e-4)
+
+
+# the pipeline's manners
 
 
 def test_shapes_of_every_kind_of_output(pipeline):
@@ -186,7 +243,7 @@ def test_callback_sees_and_changes_the_latents_and_can_stop(pipeline):
         ({"num_frames": 0}, "use at least one"),
         ({"num_inference_steps": 1}, "num_inference_steps is 1: use 2 to 1000"),
         ({"cfg_channels": 5}, "cfg_channels is 5: use 1 to 4"),
-        ({"prompt_embeds": torch.zeros(1, 4, 16)}, "pass either prompt"),
+        ({"prompt_embeds": torch.zeros(1, 4, 48)}, "pass either prompt"),
         ({"latents": torch.zeros(1, 4, 3, 2, 2)}, "latents are .*these settings need"),
         ({"callback_on_step_end_tensor_inputs": ["video"]}, "no callback tensor 'video'"),
     ],
@@ -197,7 +254,7 @@ def test_bad_arguments_say_what_to_do(pipeline, change, message):
 
 
 def test_embeddings_may_not_be_longer_than_the_null_caption(pipeline):
-    embeds, mask = torch.zeros(1, 25, 16), torch.ones(1, 25)
+    embeds, mask = torch.zeros(1, 25, 48), torch.ones(1, 25)
     with pytest.raises(ConfigError, match="25 tokens, the null caption only 24"):
         pipeline(prompt_embeds=embeds, prompt_attention_mask=mask, **SMALL)
 

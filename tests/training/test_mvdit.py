@@ -23,7 +23,7 @@ def test_trained_adapter_comes_back_exactly_and_changes_the_video(tmp_path, monk
     folder = save_tiny(tmp_path / "model")
     given = {
         "hidden_states": torch.randn(1, 4, 5, 2, 2), "timestep": torch.tensor([300]),
-        "encoder_hidden_states": torch.randn(1, 24, 16), "encoder_attention_mask": torch.ones(1, 24),
+        "encoder_hidden_states": torch.randn(1, 24, 48), "encoder_attention_mask": torch.ones(1, 24),
     }  # fmt: skip
     outputs = []
 
