@@ -77,7 +77,7 @@ def dry_run(config: TrainConfig) -> str:
     check_trackers(config.trackers)
     check_optimizer(config)
     check_quantization(config)
-    config, family = model_family(config)
+    config, family = model_family(config, open_points)
     processes = config.num_processes or int(os.environ.get("WORLD_SIZE", "1"))
     check_devices(config, processes)
     vae = empty_part("vae", config, family, open_points)
@@ -108,7 +108,7 @@ def dry_run(config: TrainConfig) -> str:
         f"{config.max_train_steps * batch / samples:.2f} epochs of {samples / batch:.1f} steps",
         f"resume: {_resume(config, processes)}",
     ]
-    text = int(family.generation_defaults(config.model).get("max_sequence_length", 0))
+    text = family.text_tokens(family.generation_defaults(config.model))
     video = math.prod(latent) // (_patch(transformer.config) * family.packing**2)
     lines.append(
         f"sample: {config.frames}x{config.height}x{config.width} pixels = {channels}x{'x'.join(map(str, latent))} latents = "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -45,6 +45,12 @@ def transformers_of(pipeline: Any) -> list[Any]:
     """The transformers of a pipeline that may carry adapters: one, or Wan 2.2's two."""
     found = (getattr(pipeline, name, None) for name in ("transformer", "transformer_2"))
     return [transformer for transformer in found if transformer is not None]
+
+
+def adapted_component(provenance: Mapping[str, Any]) -> str:
+    """Which transformer of a model folder an adapter is for: of Wan 2.2 that of the expert it was trained on, high noise unless
+    it says low."""
+    return "transformer_2" if provenance.get("expert") == "low" else "transformer"
 
 
 @contextmanager

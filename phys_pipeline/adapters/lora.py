@@ -17,7 +17,15 @@ from torch import Tensor, nn
 
 from phys_pipeline.adapters import formats
 from phys_pipeline.adapters.files import rewrite_header, shown
-from phys_pipeline.adapters.layers import adapter_names, checked_weight, linear_layers, lora_layers, snapshot, transformers_of
+from phys_pipeline.adapters.layers import (
+    adapted_component,
+    adapter_names,
+    checked_weight,
+    linear_layers,
+    lora_layers,
+    snapshot,
+    transformers_of,
+)
 from phys_pipeline.adapters.readers import check_fits, open_adapter
 from phys_pipeline.adapters.settings import diffusers_metadata, stored_settings
 from phys_pipeline.adapters.weights import LoraLayer
@@ -171,7 +179,10 @@ def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight:
     weight = checked_weight(weight)
     file = find_adapter(path)
     opened = open_adapter(file)
-    transformer = _expert(pipeline, opened.provenance, file)
+    component = adapted_component(opened.provenance)
+    transformer = getattr(pipeline, component, None)
+    if transformer is None:
+        raise AdapterError(f"{file} is for the low-noise expert of a model with two: this one has no {component}")
     if name in adapter_names(transformer):
         raise AdapterError(f"the pipeline already has an adapter named {name!r}: unload it or use another name")
     check_fits(opened, linear_layers(transformer), type(transformer).__name__)
@@ -270,15 +281,6 @@ def _check_finite(tensors: Mapping[str, Tensor], what: str, advice: str) -> None
     for key, value in tensors.items():
         if not torch.isfinite(value).all():
             raise AdapterError(f"{key} of {what} holds NaN or infinity: {advice}")
-
-
-def _expert(pipeline: Any, provenance: Mapping[str, Any], file: Path) -> Any:
-    """The transformer that an adapter is for: of Wan 2.2 that of the expert it was trained on, high noise without a word."""
-    component = "transformer_2" if provenance.get("expert") == "low" else "transformer"
-    found = getattr(pipeline, component, None)
-    if found is None:
-        raise AdapterError(f"{file} is for the low-noise expert of a model with two, and this one has no {component}")
-    return found
 
 
 def _apply(pipeline: Any, transformer: Any, layers: Mapping[str, LoraLayer], file: Path, name: str) -> None:

@@ -199,6 +199,10 @@ class VideoFamily(ABC):
         cache key. ``generation`` are the model's sampling settings."""
         return {}
 
+    def text_tokens(self, settings: Mapping[str, Any]) -> int:
+        """Most tokens of text that the transformer reads beside a video, with these sampling settings."""
+        return int(settings.get("max_sequence_length", 0))
+
     def uses_negative_prompt(self, settings: Mapping[str, Any]) -> bool:
         """Whether sampling with these settings reads ``settings["negative_prompt"]``."""
         return "negative_prompt" in settings and settings.get("guidance_scale", 1.0) > 1

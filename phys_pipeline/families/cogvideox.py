@@ -21,7 +21,7 @@ from phys_pipeline.families.base import FamilySpec, VideoFamily
 from phys_pipeline.families.diffusers_family import DiffusersFamily, rows
 from phys_pipeline.noise_path import NoisePath, VariancePreserving
 
-GENERATION = {
+GENERATION: dict[str, Any] = {
     "max_sequence_length": 226,
     "num_frames": 49,
     "height": 480,

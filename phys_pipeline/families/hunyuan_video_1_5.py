@@ -23,7 +23,7 @@ from phys_pipeline.families.diffusers_family import DiffusersFamily, check_mask,
 from phys_pipeline.families.tokenization import PROBE
 from phys_pipeline.noise_path import NoisePath, RectifiedFlow
 
-GENERATION = {
+GENERATION: dict[str, Any] = {
     "num_frames": 121,
     "height": 480,
     "width": 848,
@@ -55,6 +55,7 @@ SPEC = FamilySpec(
 )
 
 _PICTURE_TOKENS = 729  # rows of picture embeddings that the pipeline always gives
+_TEXT_TOKENS = (1000, 256)  # of the caption and of its quoted words, as the pipeline pads them
 _TEXT = (("prompt_embeds", "encoder_hidden_states"), ("prompt_embeds_mask", "encoder_attention_mask"))
 
 
@@ -112,6 +113,9 @@ class HunyuanVideo15Family(DiffusersFamily):
             "prompt_embeds_2": quoted,
             "prompt_embeds_mask_2": quoted_mask,
         }
+
+    def text_tokens(self, settings: Mapping[str, Any]) -> int:
+        return sum(_TEXT_TOKENS) + _PICTURE_TOKENS
 
     def uses_negative_prompt(self, settings: Mapping[str, Any]) -> bool:
         """The guider decides in the pipeline, so the negative prompt is always at hand."""

@@ -19,7 +19,7 @@ from phys_pipeline.families.base import FamilySpec, VideoFamily
 from phys_pipeline.families.diffusers_family import DiffusersFamily, masked_t5, per_channel, rows
 from phys_pipeline.noise_path import NoisePath, RectifiedFlow
 
-GENERATION = {
+GENERATION: dict[str, Any] = {
     "max_sequence_length": 128,
     "num_frames": 161,
     "height": 512,

@@ -16,7 +16,7 @@ from phys_pipeline.families.base import FamilySpec
 from phys_pipeline.families.diffusers_family import DiffusersFamily, masked_t5, per_channel, rows
 from phys_pipeline.noise_path import NoisePath, RectifiedFlow
 
-GENERATION = {
+GENERATION: dict[str, Any] = {
     "max_sequence_length": 256,
     "num_frames": 85,
     "height": 480,

@@ -21,7 +21,7 @@ from phys_pipeline.families.base import FamilySpec, VideoFamily, compression
 from phys_pipeline.families.diffusers_family import DiffusersFamily, per_channel, rows
 from phys_pipeline.noise_path import NoisePath, RectifiedFlow
 
-GENERATION = {
+GENERATION: dict[str, Any] = {
     "max_sequence_length": 512,
     "num_frames": 81,
     "height": 480,
