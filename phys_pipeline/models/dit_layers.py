@@ -109,7 +109,7 @@ class DiTAttention(nn.Module):
         if self.norm_q is not None and self.norm_k is not None:
             query, key = self.norm_q(query), self.norm_k(key)
         if rotary is not None:
-            query, key = (apply_rotary_emb(states, rotary) for states in (query, key))
+            query, key = (apply_rotary_emb(states, rotary) for states in (query, key))  # type: ignore[arg-type]
         keys: Any = None if mask is None else mask[:, None, None]
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=keys)
         return self.to_out[0](out.transpose(1, 2).flatten(2))
