@@ -163,6 +163,8 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         Raises ConfigError for sizes that the model can't make and arguments that don't go together.
         """
         self._check(prompt, prompt_embeds, pooled_prompt_embeds, height, width, num_frames, callback_on_step_end_tensor_inputs)
+        if (negative_prompt_embeds is None) != (negative_pooled_prompt_embeds is None):
+            raise ConfigError("pass negative_prompt_embeds and negative_pooled_prompt_embeds together")
         self._guidance = Guidance(guidance_scale, image_guidance_scale, text_oscillation, image_oscillation, temporal_scaling)
         self._interrupt = False
         device, dtype = self._execution_device, self.transformer.dtype
@@ -183,6 +185,9 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
                 raise ConfigError(f"{len(texts)} negative prompts for {batch} videos: give one, or one per prompt")
             negatives = self.encode_prompt(texts, batch // len(texts), max_sequence_length)
         tensors |= {"negative_prompt_embeds": negatives[0], "negative_pooled_prompt_embeds": negatives[1]}
+        for name, value in tensors.items():
+            if value is not None and len(value) != batch:
+                raise ConfigError(f"{name} has {len(value)} rows for {batch} videos: give one per video")
 
         times = (num_frames - 1) // self.vae_scale_factor_temporal + 1
         rows, columns = height // self.vae_scale_factor, width // self.vae_scale_factor
