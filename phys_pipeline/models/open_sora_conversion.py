@@ -110,9 +110,7 @@ def vae_settings(shapes: Shapes, config: Mapping[str, Any]) -> dict[str, Any]:
     if newer := [name for name in _NEWER if config.get(name) is not None]:
         raise ConfigError(f"config.json has {newer[0]}, which only Open-Sora 1.3 has: fetch hpcai-tech/OpenSora-VAE-v1.2")
     if config.get("micro_frame_size", CHUNK_FRAMES) != CHUNK_FRAMES:
-        raise ConfigError(
-            f"config.json says micro_frame_size={config['micro_frame_size']}: this is not Open-Sora 1.2"
-        )
+        raise ConfigError(f"config.json says micro_frame_size={config['micro_frame_size']}: this is not Open-Sora 1.2")
     return {}
 
 
