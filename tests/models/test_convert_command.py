@@ -41,5 +41,6 @@ def test_errors_are_one_line(arguments, message, capsys, tmp_path, monkeypatch):
 
 def test_families_may_be_spelled_with_dashes_and_dots():
     assert conversions_of("open-sora-1.2") is conversions_of("open_sora_1_2")
+    assert conversions_of("open-sora-2.0") is conversions_of("open_sora_2")
     with pytest.raises(ConfigError):
         conversions_of("wan")

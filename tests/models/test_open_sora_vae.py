@@ -72,9 +72,9 @@ def test_whole_video_shapes_slicing_and_tiling(vae):
         vae.disable_slicing()
         vae.enable_tiling()
         assert vae.spatial_vae.use_tiling
-        tiled = vae(video.repeat(1, 1, 1, 4, 4)).sample
+        tiled = vae(video[:1, :, :5].repeat(1, 1, 1, 4, 4)).sample
         vae.disable_tiling()
-    assert latents.shape == (2, 4, 7, 2, 3) and decoded.shape == video.shape and tiled.shape == (2, 3, 22, 64, 96)
+    assert latents.shape == (2, 4, 7, 2, 3) and decoded.shape == video.shape and tiled.shape == (1, 3, 5, 64, 96)
     torch.testing.assert_close(sliced, decoded, atol=1e-5, rtol=1e-4)
 
 
