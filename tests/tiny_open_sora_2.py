@@ -10,19 +10,27 @@ import json
 from pathlib import Path
 from typing import Any
 
+import golden_data
 import torch
-from safetensors.torch import load_file
 from tiny import tiny_clip_tokenizer
 
-GOLDEN = Path(__file__).parent / "golden"
-T5_TOKENIZER = GOLDEN / "t5_tokenizer"
+T5_TOKENIZER = golden_data.FOLDER / "t5_tokenizer"
 
-# the golden files' transformer, in diffusers' words: 4 latent channels and the mask, in tokens of 2x2
+# the golden files' transformer, in diffusers' words: tokens of 2x2 latents beside those of the given latents and their mask
+_ORIGINAL = golden_data.config("opensora2_tiny")
 GOLDEN_CONFIG: dict[str, Any] = {
-    "patch_size": 1, "in_channels": 36, "out_channels": 16, "num_layers": 2, "num_single_layers": 2, "attention_head_dim": 16,
-    "num_attention_heads": 4, "joint_attention_dim": 48, "pooled_projection_dim": 24, "guidance_embeds": False,
-    "axes_dims_rope": (4, 6, 6),
-}  # fmt: skip
+    "patch_size": 1,
+    "in_channels": 2 * _ORIGINAL["in_channels"] + _ORIGINAL["patch_size"] ** 2,
+    "out_channels": _ORIGINAL["in_channels"],
+    "num_layers": _ORIGINAL["depth"],
+    "num_single_layers": _ORIGINAL["depth_single_blocks"],
+    "attention_head_dim": _ORIGINAL["hidden_size"] // _ORIGINAL["num_heads"],
+    "num_attention_heads": _ORIGINAL["num_heads"],
+    "joint_attention_dim": _ORIGINAL["context_in_dim"],
+    "pooled_projection_dim": _ORIGINAL["vec_in_dim"],
+    "guidance_embeds": _ORIGINAL["guidance_embed"],
+    "axes_dims_rope": tuple(_ORIGINAL["axes_dim"]),
+}
 TINY_CONFIG: dict[str, Any] = {
     **GOLDEN_CONFIG, "num_layers": 1, "num_single_layers": 1, "num_attention_heads": 2, "joint_attention_dim": 16,
     "pooled_projection_dim": 8,
@@ -34,7 +42,7 @@ GENERATION: dict[str, Any] = {
 
 
 def golden() -> dict[str, torch.Tensor]:
-    return load_file(GOLDEN / "opensora2_tiny.safetensors")
+    return golden_data.group("opensora2_tiny", "")
 
 
 def golden_weights(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -108,13 +108,8 @@ def dry_run(config: TrainConfig) -> str:
         f"{config.max_train_steps * batch / samples:.2f} epochs of {samples / batch:.1f} steps",
         f"resume: {_resume(config, processes)}",
     ]
-<<<<<<< HEAD
-    text = int(family.generation_defaults(config.model).get("max_sequence_length", 0))
-    video = math.prod(latent) // (_patch(transformer.config) * family.packing**2)
-=======
     text = family.text_tokens(family.generation_defaults(config.model))
-    video = math.prod(latent) // _patch(transformer.config)
->>>>>>> 4bf1357b551584602226778af1c3ee0f0b7f47d3
+    video = math.prod(latent) // (_patch(transformer.config) * family.packing**2)
     lines.append(
         f"sample: {config.frames}x{config.height}x{config.width} pixels = {channels}x{'x'.join(map(str, latent))} latents = "
         f"{video} tokens, and up to {text} of text"

@@ -194,16 +194,14 @@ class VideoFamily(ABC):
         self.check_size(frames, height, width, vae)
         return pixels.clamp(0, 1).to(vae.device, vae.dtype) * 2 - 1
 
-<<<<<<< HEAD
     def text_settings(self, generation: Mapping[str, Any]) -> dict[str, Any]:
         """What beside a caption, its length limit and its template decides what :meth:`encode_text` makes of it: belongs in a
         cache key. ``generation`` are the model's sampling settings."""
         return {}
-=======
+
     def text_tokens(self, settings: Mapping[str, Any]) -> int:
         """Most tokens of text that the transformer reads beside a video, with these sampling settings."""
         return int(settings.get("max_sequence_length", 0))
->>>>>>> 4bf1357b551584602226778af1c3ee0f0b7f47d3
 
     def uses_negative_prompt(self, settings: Mapping[str, Any]) -> bool:
         """Whether sampling with these settings reads ``settings["negative_prompt"]``."""

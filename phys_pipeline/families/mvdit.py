@@ -107,6 +107,10 @@ class MVDiTFamily(DiffusersFamily):
         embeds, mask = pipeline.encode_prompt(captions, max_sequence_length=settings["max_sequence_length"])
         return {"prompt_embeds": embeds, "prompt_attention_mask": mask}
 
+    def text_tokens(self, settings: Mapping[str, Any]) -> int:
+        """Every frame has a copy of the text of its own."""
+        return super().text_tokens(settings) * settings["num_frames"]
+
     def uncaptioned(self, conditioning: Mapping[str, Tensor], empty: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The learned null caption under the dropped caption's own mask, as the model was trained and is guided."""
         if self.null_caption is None:

@@ -104,10 +104,10 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
     """
 
     _supports_gradient_checkpointing = True
-    _no_split_modules = ("MVDiTBlock",)
-    _repeated_blocks = ("MVDiTBlock",)
-    _skip_layerwise_casting_patterns = ("patch_embed", "time_embed", "time_proj", "scale_shift_table")
-    _keep_in_fp32_modules = [  # noqa: RUF012  # diffusers reads a list
+    _no_split_modules: Any = ("MVDiTBlock",)
+    _repeated_blocks: Any = ("MVDiTBlock",)
+    _skip_layerwise_casting_patterns: Any = ("patch_embed", "time_embed", "time_proj", "scale_shift_table")
+    _keep_in_fp32_modules: Any = [  # noqa: RUF012  # diffusers reads a list
         "time_embed", "time_proj", "time_proj_y", "time_proj_temp", "time_proj_y_temp",
         "scale_shift_table", "scale_shift_table_y", "scale_shift_table_temp", "scale_shift_table_y_temp",
     ]  # fmt: skip
@@ -137,7 +137,7 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
                 f"MVDiT with hidden size {hidden_size}, patch {tuple(patch_size)} and {in_channels} to {out_channels} channels: "
                 "use a multiple of 4, a patch of 1 in time, and twice as many channels out as in"
             )
-        self.patch_embed = PatchEmbed3D(in_channels, hidden_size, tuple(patch_size))
+        self.patch_embed = PatchEmbed3D(in_channels, hidden_size, patch_size)
         self.time_embed = TimestepEmbedding(TIMESTEP_CHANNELS, hidden_size)
         self.time_proj = nn.Linear(hidden_size, 6 * hidden_size)
         self.time_proj_y = nn.Linear(hidden_size, 6 * hidden_size)
@@ -159,14 +159,14 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
-        for block in self.transformer_blocks:
-            nn.init.zeros_(block.attn_temp.to_out[0].weight)
-            nn.init.zeros_(block.attn2.to_out[0].weight)
+        for name, parameter in self.transformer_blocks.named_parameters():
+            if name.endswith(("attn_temp.to_out.0.weight", "attn2.to_out.0.weight")):
+                nn.init.zeros_(parameter)
         nn.init.zeros_(self.proj_out.weight)
 
     def unused_parameters(self) -> list[nn.Parameter]:
         """Parameters that never get a gradient: the text MLP of the last block, whose output nothing reads."""
-        return list(self.transformer_blocks[-1].ff_text.parameters())
+        return list(self.transformer_blocks[-1].get_submodule("ff_text").parameters())
 
     def forward(
         self,
@@ -191,7 +191,7 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
                 f"text of shape {tuple(encoder_hidden_states.shape)} with a mask of shape {(rows, length)} does not fit a batch "
                 f"of {batch}: give features (batch, tokens, channels) and a mask (batch, tokens)"
             )
-        _, patch_height, patch_width = patch = self.config.patch_size
+        _, patch_height, patch_width = patch = self.config["patch_size"]
         if height % patch_height or width % patch_width:
             raise ModelError(f"latents of {height}x{width} can't be cut into patches of {patch_height}x{patch_width}: "
                              "use pixel sizes that are multiples of 16")  # fmt: skip
@@ -212,7 +212,7 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
         for index, block in enumerate(self.transformer_blocks):
             arguments = (x, y, time, mask, temporal_table if index == 0 else None)
             if torch.is_grad_enabled() and self.gradient_checkpointing:
-                x, y = self._gradient_checkpointing_func(block, *arguments)
+                x, y = self._gradient_checkpointing_func(block, *arguments)  # type: ignore[misc]  # set when it is enabled
             else:
                 x, y = block(*arguments)
 
@@ -223,12 +223,12 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
 
     def _spatial_table(self, grid: tuple[int, int, int], device: torch.device) -> Tensor:
         """(S, D) float64: the frame's patches, the same for all frames."""
-        rows, columns = (grid_positions(count, device) / self.config.space_scale for count in grid[1:])
+        rows, columns = (grid_positions(count, device) / self.config["space_scale"] for count in grid[1:])
         return sincos_table_2d(rows, columns, self.proj_out.in_features)
 
     def _temporal_table(self, frames: int, device: torch.device) -> Tensor:
         """(T, D) float64."""
-        return sincos_table(grid_positions(frames, device) / self.config.time_scale, self.proj_out.in_features)
+        return sincos_table(grid_positions(frames, device) / self.config["time_scale"], self.proj_out.in_features)
 
 
 def _rows(table: Tensor, time: Tensor) -> list[Any]:  # (K, D), (B, K*D)

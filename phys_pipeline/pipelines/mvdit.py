@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from diffusers import AutoencoderKL, DDPMScheduler, DiffusionPipeline
+from diffusers import AutoencoderKL, DDPMScheduler
+from diffusers.pipelines.pipeline_utils import DiffusionPipeline
 from diffusers.utils import BaseOutput
 from diffusers.utils.torch_utils import randn_tensor
 from diffusers.video_processor import VideoProcessor
 from torch import Tensor
-from transformers import T5EncoderModel, T5TokenizerFast
+from transformers import T5EncoderModel, T5Tokenizer
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.mvdit import MVDiTTransformer3DModel
@@ -48,13 +49,19 @@ class MVDiTPipeline(DiffusionPipeline, TransformerLoraMixin):
         scheduler: as :func:`mvdit_scheduler` makes it.
     """
 
-    model_cpu_offload_seq = "text_encoder->transformer->vae"
-    _optional_components = ("tokenizer", "text_encoder", "vae")
+    model_cpu_offload_seq: Any = "text_encoder->transformer->vae"
+    _optional_components: Any = ["tokenizer", "text_encoder", "vae"]  # noqa: RUF012  # diffusers reads a list
     _callback_tensor_inputs = ("latents", "prompt_embeds", "prompt_attention_mask")
+
+    tokenizer: Any
+    text_encoder: Any
+    transformer: Any
+    vae: Any
+    scheduler: Any
 
     def __init__(
         self,
-        tokenizer: T5TokenizerFast,
+        tokenizer: T5Tokenizer,
         text_encoder: T5EncoderModel,
         transformer: MVDiTTransformer3DModel,
         vae: AutoencoderKL,
@@ -187,7 +194,8 @@ class MVDiTPipeline(DiffusionPipeline, TransformerLoraMixin):
                     return_dict=False,
                 )[0].float()
                 if self.do_classifier_free_guidance:
-                    output = guide(*output.chunk(2), guidance_scale, guided)
+                    ours, null = output.chunk(2)
+                    output = guide(ours, null, guidance_scale, guided)
                 tensors["latents"] = self.scheduler.step(
                     output, timestep, tensors["latents"], generator=generator, return_dict=False
                 )[0]

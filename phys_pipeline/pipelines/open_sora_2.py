@@ -51,6 +51,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
     """
 
     model_cpu_offload_seq = "text_encoder->text_encoder_2->transformer->vae"
+    _optional_components = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
     _callback_tensor_inputs = (
         "latents", "prompt_embeds", "pooled_prompt_embeds", "negative_prompt_embeds", "negative_pooled_prompt_embeds",
     )  # fmt: skip
@@ -148,8 +149,8 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         """Generate videos.
 
         Args:
-            prompt: gets the frame rate ``fps`` and ``motion_score`` appended, as the model was trained to read (None: not told); the
-                negative prompt doesn't. Embeddings are taken as they are.
+            prompt: gets the frame rate ``fps`` and ``motion_score`` appended, as the model was trained to read (None: not told);
+                the negative prompt doesn't. Embeddings are taken as they are.
             image, last_image: pictures to begin and end with; resized to the video's size. Their latent frames are written back
                 after the last step.
             guidance_scale, image_guidance_scale, text_oscillation, image_oscillation, temporal_scaling: as in :class:`Guidance`.
@@ -162,6 +163,8 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         Raises ConfigError for sizes that the model can't make and arguments that don't go together.
         """
         self._check(prompt, prompt_embeds, pooled_prompt_embeds, height, width, num_frames, callback_on_step_end_tensor_inputs)
+        if (negative_prompt_embeds is None) != (negative_pooled_prompt_embeds is None):
+            raise ConfigError("pass negative_prompt_embeds and negative_pooled_prompt_embeds together")
         self._guidance = Guidance(guidance_scale, image_guidance_scale, text_oscillation, image_oscillation, temporal_scaling)
         self._interrupt = False
         device, dtype = self._execution_device, self.transformer.dtype
@@ -182,6 +185,9 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
                 raise ConfigError(f"{len(texts)} negative prompts for {batch} videos: give one, or one per prompt")
             negatives = self.encode_prompt(texts, batch // len(texts), max_sequence_length)
         tensors |= {"negative_prompt_embeds": negatives[0], "negative_pooled_prompt_embeds": negatives[1]}
+        for name, value in tensors.items():
+            if value is not None and len(value) != batch:
+                raise ConfigError(f"{name} has {len(value)} rows for {batch} videos: give one per video")
 
         times = (num_frames - 1) // self.vae_scale_factor_temporal + 1
         rows, columns = height // self.vae_scale_factor, width // self.vae_scale_factor

@@ -1,10 +1,12 @@
 """Open-Sora 2.0 as a family: what training tells the transformer is what sampling tells it."""
 
+import shutil
+
 import pytest
 import torch
-from tiny_open_sora_2 import GENERATION, tiny_pipeline
+from tiny_open_sora_2 import GENERATION, save_tiny, tiny_pipeline
 
-from phys_pipeline.errors import ConfigError
+from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import as_loaded, get_family
 from phys_pipeline.families.open_sora_2 import SPEC, OpenSora2Family
 from phys_pipeline.models.open_sora_2 import TRANSFORMER_CONFIG, pack, video_shift
@@ -126,3 +128,23 @@ def test_adapters_go_on_the_attention_of_all_blocks_and_nothing_else(pipeline):
     found = [name for name in linear_layers(pipeline.transformer) if re.fullmatch(SPEC.lora_target_regex, name)]
     assert len(found) == 8 + 3 and all(name.startswith(("transformer_blocks.0.attn", "single_transformer_blocks.0.attn"))
                                        for name in found)  # fmt: skip
+
+
+def test_the_hub_s_official_files_are_for_the_converter(tmp_path, monkeypatch):
+    """Two small files are asked for, none of FLUX's; and the message doesn't tell anyone to fetch all."""
+    import huggingface_hub
+
+    asked = []
+
+    def fetch(source, allow_patterns):
+        asked.extend(allow_patterns)
+        return str(tmp_path)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    with pytest.raises(ModelError, match="phys-pipeline convert --family open_sora_2"):
+        get_family("open_sora_2").load("transformer", SPEC.hub_id)
+    assert set(asked) == {"model_index.json", "phys_pipeline.json"}
+    save_tiny(tmp_path / "model")
+    shutil.rmtree(tmp_path / "model" / "text_encoder")
+    with pytest.raises(ModelError, match=r"no text_encoder folder.*phys-pipeline convert"):
+        get_family("open_sora_2").load("text", str(tmp_path / "model"))

@@ -2,11 +2,10 @@
 
 import json
 import math
-from pathlib import Path
 
+import golden_data
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.open_sora_2 import (
@@ -21,30 +20,28 @@ from phys_pipeline.models.open_sora_2 import (
     video_size,
 )
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-
 
 @pytest.fixture(scope="module")
 def inputs():
-    return {k: v for k, v in load_file(GOLDEN / "opensora2_tiny.safetensors").items() if k.startswith("inputs.")}
+    return golden_data.group("opensora2_tiny", "inputs.")
 
 
 def test_packing_is_the_reference_s_and_comes_back(inputs):
-    latents = inputs["inputs.i2v.latents"]  # (2, 4, 3, 6, 10)
-    assert torch.equal(pack(latents), inputs["inputs.i2v.img"])
+    latents = inputs["i2v.latents"]  # (2, 4, 3, 6, 10)
+    assert torch.equal(pack(latents), inputs["i2v.img"])
     assert torch.equal(unpack(pack(latents), 3, 6, 10), latents)
     with pytest.raises(ConfigError, match="multiples of 16"):
         pack(latents[..., :5, :])
 
 
 def test_positions_count_frames_rows_and_columns(inputs):
-    assert torch.equal(positions(3, 6, 10), inputs["inputs.i2v.img_ids"][0])
-    assert not inputs["inputs.i2v.txt_ids"].any()
+    assert torch.equal(positions(3, 6, 10), inputs["i2v.img_ids"][0])
+    assert not inputs["i2v.txt_ids"].any()
 
 
 def test_the_condition_holds_the_mask_first_and_only_given_latents(inputs):
-    latents, mask, given = (inputs[f"inputs.i2v.{name}"] for name in ("latents", "masks", "masked_ref"))
-    assert torch.equal(pack(condition(latents, given, mask)), inputs["inputs.i2v.cond"])
+    latents, mask, given = (inputs[f"i2v.{name}"] for name in ("latents", "masks", "masked_ref"))
+    assert torch.equal(pack(condition(latents, given, mask)), inputs["i2v.cond"])
     assert torch.equal(condition(latents, latents, mask)[:, 1:], latents * mask)  # what isn't given doesn't leak
     assert condition(latents).shape == (2, 5, 3, 6, 10) and not condition(latents).any()
     assert condition(latents, given[:1], mask[:1]).shape[0] == 2
@@ -55,7 +52,7 @@ def test_the_condition_holds_the_mask_first_and_only_given_latents(inputs):
 
 
 def test_every_schedule():
-    cases = json.loads((GOLDEN / "opensora2_schedule.json").read_text())
+    cases = json.loads((golden_data.FOLDER / "opensora2_schedule.json").read_text())
     assert len(cases) >= 4
     from diffusers import FlowMatchEulerDiscreteScheduler
 

@@ -187,6 +187,8 @@ def test_callbacks_change_and_stop_the_run(pipeline):
         ({"latents": torch.zeros(1, 4, 2, 2, 4)}, r"these settings need \(1, 4, 2, 2, 2\)"),
         ({"callback_on_step_end_tensor_inputs": ["noise"]}, "no callback tensor 'noise'"),
         ({"negative_prompt": ["a", "b"]}, "2 negative prompts for 1"),
+        ({"negative_prompt_embeds": torch.zeros(1, 24, 16)}, "together"),
+        ({"negative_prompt_embeds": torch.zeros(2, 24, 16), "negative_pooled_prompt_embeds": torch.zeros(2, 8)}, "2 rows for 1"),
     ],
 )  # fmt: skip
 def test_what_can_t_be_made_is_said_at_once(pipeline, changes, message):
