@@ -97,8 +97,8 @@ def test_a_dry_run_of_a_released_model_that_is_not_here(model, tmp_path):
     from training.dry_run import dry_run
 
     clips = save_clips(tmp_path / "clips", count=2, frames=9)
-    text = dry_run(TrainConfig(model=model, data=str(clips), output_dir=str(tmp_path / "o"), cache_dir=str(tmp_path / "c"), frames=9,
-                               height=16, width=16, objective=["none"]))  # fmt: skip
+    places = {"data": str(clips), "output_dir": str(tmp_path / "run"), "cache_dir": str(tmp_path / "cache")}
+    text = dry_run(TrainConfig(model=model, frames=9, height=16, width=16, objective=["none"], **places))
     assert f"not checked: experts and noise schedule of {model}" in text and "trainable parameters: " in text
     with pytest.raises(ModelError, match="can't get"):
         model_family(TrainConfig(model=model))
