@@ -1,8 +1,7 @@
-"""Layers that the diffusion transformers of Open-Sora 1.2 (STDiT3) and OpenVid-1M (MVDiT) share.
+"""Layers of diffusion transformers that follow PixArt-alpha (Chen et al. 2023, arXiv:2310.00426), as MVDiT does.
 
-Both follow PixArt-alpha (Chen et al. 2023, arXiv:2310.00426): one set of modulation values is made from the timestep for all
-blocks, and every block adds its own table to it. The other shared parts are diffusers' own and are imported where they are
-used: ``TimestepEmbedding``, ``PixArtAlphaTextProjection`` and ``FeedForward``.
+One set of modulation values is made from the timestep for all blocks, and every block adds its own table to it. The other parts
+of such a model are diffusers' own: ``TimestepEmbedding``, ``PixArtAlphaTextProjection`` and ``FeedForward``.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from diffusers.models.embeddings import apply_rotary_emb, get_timestep_embedding
+from diffusers.models.embeddings import get_timestep_embedding
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -80,17 +79,14 @@ class DiTAttention(nn.Module):
     Args:
         hidden_size: channels of queries, keys, values and output.
         num_heads: it divides ``hidden_size``.
-        qk_norm: RMS norm of queries and keys over a head's channels, with weights that all heads share.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, qk_norm: bool = False) -> None:
+    def __init__(self, hidden_size: int, num_heads: int) -> None:
         super().__init__()
         self.heads = num_heads
         self.to_q = nn.Linear(hidden_size, hidden_size)
         self.to_k = nn.Linear(hidden_size, hidden_size)
         self.to_v = nn.Linear(hidden_size, hidden_size)
-        self.norm_q: nn.Module | None = nn.RMSNorm(hidden_size // num_heads, eps=1e-6) if qk_norm else None
-        self.norm_k: nn.Module | None = nn.RMSNorm(hidden_size // num_heads, eps=1e-6) if qk_norm else None
         self.to_out = nn.ModuleList([nn.Linear(hidden_size, hidden_size)])  # a list: diffusers' name is to_out.0
 
     def forward(
@@ -98,18 +94,13 @@ class DiTAttention(nn.Module):
         x: Tensor,  # (N, Q, D)
         context: Tensor | None = None,  # (N, K, D)
         mask: Tensor | None = None,  # (N, K) bool
-        rotary: tuple[Tensor, Tensor] | None = None,  # cosines and sines, each (Q, D / heads)
     ) -> Tensor:
-        """(N, Q, D). ``mask`` is True for the keys that may be seen; ``rotary`` turns interleaved pairs after the norms."""
+        """(N, Q, D). ``mask`` is True for the keys that may be seen."""
         context = x if context is None else context
         query, key, value = (
             projected.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (N, heads, Q or K, D / heads)
             for projected in (self.to_q(x), self.to_k(context), self.to_v(context))
         )
-        if self.norm_q is not None and self.norm_k is not None:
-            query, key = self.norm_q(query), self.norm_k(key)
-        if rotary is not None:
-            query, key = (apply_rotary_emb(states, rotary) for states in (query, key))  # type: ignore[arg-type]
         keys: Any = None if mask is None else mask[:, None, None]
         out = F.scaled_dot_product_attention(query, key, value, attn_mask=keys)
         return self.to_out[0](out.transpose(1, 2).flatten(2))

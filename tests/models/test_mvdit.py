@@ -110,10 +110,10 @@ def _table_on_the_stream(monkeypatch):
 def _cross_attention_with_normed_text(monkeypatch):
     forward = dit_layers.DiTAttention.forward
 
-    def changed(self, x, context=None, mask=None, rotary=None):
+    def changed(self, x, context=None, mask=None):
         if context is not None:
             context = torch.nn.functional.layer_norm(context, context.shape[-1:])
-        return forward(self, x, context, mask, rotary)
+        return forward(self, x, context, mask)
 
     monkeypatch.setattr(dit_layers.DiTAttention, "forward", changed)
 
