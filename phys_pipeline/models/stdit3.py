@@ -37,9 +37,8 @@ def position_table(rows: int, columns: int, width: int, scale: float, device: An
     halves = []
     for count in (columns, rows):
         angles = torch.outer(torch.arange(count, dtype=torch.float64) / scale * base / count, frequencies)
-        halves.append(torch.cat([angles.sin(), angles.cos()], dim=1))
-    table = torch.cat([halves[0].repeat(rows, 1), halves[1].repeat_interleave(columns, dim=0)], dim=1)
-    return table.float().to(device)
+        halves.append(torch.cat([angles.sin(), angles.cos()], dim=1).float().to(device))
+    return torch.cat([halves[0].repeat(rows, 1), halves[1].repeat_interleave(columns, dim=0)], dim=1)
 
 
 def rotate_pairs(x: Tensor) -> Tensor:  # (B, heads, T, head_dim)

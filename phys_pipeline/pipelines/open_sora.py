@@ -151,13 +151,13 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
             raise ConfigError(f"{width}x{height} pixels: both sides must be at least {self.vae_scale_factor}")
         if unknown := set(callback_on_step_end_tensor_inputs) - set(self._callback_tensor_inputs):
             raise ConfigError(f"a callback can't have {sorted(unknown)}: use some of {', '.join(self._callback_tensor_inputs)}")
-        if (prompt is None) == (prompt_embeds is None) or (prompt_embeds is None) != (prompt_attention_mask is None):
-            raise ConfigError("give either a prompt, or prompt_embeds with prompt_attention_mask")
-        if prompt is not None:
+        if prompt is not None and prompt_embeds is None and prompt_attention_mask is None:
             prompt_embeds, prompt_attention_mask = self.encode_prompt(
                 prompt, aesthetic_score=aesthetic_score, motion_score=motion_score, camera_motion=camera_motion,
                 clean_caption=clean_caption,
             )  # fmt: skip
+        elif prompt is not None or prompt_embeds is None or prompt_attention_mask is None:
+            raise ConfigError("give either a prompt, or prompt_embeds with prompt_attention_mask")
         device = self._execution_device
         prompt_embeds = prompt_embeds.to(device).repeat_interleave(num_videos_per_prompt, dim=0)
         prompt_attention_mask = prompt_attention_mask.to(device).repeat_interleave(num_videos_per_prompt, dim=0)

@@ -15,6 +15,11 @@ def test_shifted_noise_levels_are_the_reference_s():
         torch.testing.assert_close(1000 * shift_sigma(golden["t_in"] / 1000, shift), expected, atol=1e-3, rtol=1e-6)
 
 
+def test_the_shift_counts_whole_chunks_of_17_frames():
+    assert timestep_shift(1, 512, 512) == 1.0
+    assert timestep_shift(40, 512, 512) == pytest.approx(10**0.5)  # although 40 frames are 12 latents
+
+
 def test_noise_levels_before_the_shift():
     assert evenly_spaced_sigmas(4) == [1.0, 0.75, 0.5, 0.25]
 
