@@ -177,8 +177,6 @@ def default_device(source: str) -> tuple[str, Any]:
 
 def defaults_of(source: str) -> dict[str, Any]:
     """Sampling settings of a model, without loading or downloading it."""
-    from phys_pipeline.families import get_family
-    from phys_pipeline.families.sources import description
+    from phys_pipeline.families import find_family
 
-    family = get_family(str(description(source).get("family") or "hunyuan_video"))
-    return family.generation_defaults(source)
+    return find_family(source).generation_defaults(source)
