@@ -59,8 +59,7 @@ def _readable(error: Exception) -> gr.Error:
         return gr.Error("Cancelled.", duration=4, print_exception=False)
     if isinstance(error, PhysPipelineError):
         log.warning("refused: %s", error)
-        text = str(error)
-        return gr.Error(text[:1].upper() + text[1:] + ".", duration=None, print_exception=False)
+        return gr.Error(f"{error}.", duration=None, print_exception=False)
     number = secrets.token_hex(4)
     log.error("error %s", number, exc_info=error)
     return gr.Error(f"Something went wrong here (error {number}, see the server's log).", duration=None, print_exception=False)
