@@ -164,9 +164,8 @@ def test_odd_files_give_a_result_or_a_clear_message(page, tmp_path, make_clip):
         else:
             assert expected in page.locator("#score-summary").inner_text()
             page.wait_for_function(PLAYING.format("#score-player"))
-        while page.get_by_test_id("toast-close").count():
-            page.get_by_test_id("toast-close").first.click()
-            page.wait_for_timeout(100)
+        page.evaluate("document.querySelectorAll('[data-testid=toast-close]').forEach((button) => button.click())")
+        page.wait_for_function("!document.querySelector('[data-testid=toast-body]')")
 
 
 def test_two_videos(page, make_clip):
