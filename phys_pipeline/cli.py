@@ -30,6 +30,7 @@ _MODULES = {  # commands with an argument parser of their own: module with `main
     "evaluate": ("phys_pipeline.evaluation.evaluate_command", "measure generated videos with many metrics and write a report"),
     "doctor": ("phys_pipeline.evaluation.doctor", "show what each metric needs and whether it is here"),
     "prompts": ("phys_pipeline.evaluation.prompts.command", "label prompts by their motion, list our own set"),
+    "convert": ("phys_pipeline.models.convert_command", "turn a model's official weights into a diffusers folder"),
     "study": ("phys_pipeline.evaluation.study.command", "ask people which of two videos they prefer"),
 }
 

@@ -109,7 +109,7 @@ def dry_run(config: TrainConfig) -> str:
         f"resume: {_resume(config, processes)}",
     ]
     text = family.text_tokens(family.generation_defaults(config.model))
-    video = math.prod(latent) // _patch(transformer.config)
+    video = math.prod(latent) // (_patch(transformer.config) * family.packing**2)
     lines.append(
         f"sample: {config.frames}x{config.height}x{config.width} pixels = {channels}x{'x'.join(map(str, latent))} latents = "
         f"{video} tokens, and up to {text} of text"

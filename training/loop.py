@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -317,10 +318,15 @@ class Trainer:
         x0 = torch.stack([self.dataset.clean(i) for i in indices])
         noise = torch.stack([torch.randn(x0.shape[1:], generator=generator(config.seed, "noise", step, p)) for p in places])
         chances = [float(torch.rand(1, generator=generator(config.seed, "drop", step, p))) for p in places]
-        rows = [self.dataset.conditioning(i, drop=c < config.caption_dropout) for i, c in zip(indices, chances, strict=True)]
+        rows = [self._conditioning(i, drop=c < config.caption_dropout) for i, c in zip(indices, chances, strict=True)]
         conditioning = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
         batch = Batch(indices, [generator(config.seed, "objective", step, p).initial_seed() for p in places])
         return self.losses_of(x0, noise, sigma, conditioning, batch=batch), [self.dataset.samples[i].name for i in indices]
+
+    def _conditioning(self, index: int, *, drop: bool) -> Mapping[str, Tensor]:
+        """Encoded caption (no batch axis) of one sample, or what stands for it where it is dropped."""
+        row = self.dataset.conditioning(index)
+        return self.family.uncaptioned(row, self.dataset.conditioning(index, drop=True)) if drop else row
 
     def losses_of(
         self,

@@ -33,10 +33,12 @@ _RECORDED = ("rank", "lora_alpha", "learning_rate", "sigma_law", "motion_sigma",
 
 
 def attach(model: Any, config: TrainConfig, family: VideoFamily) -> list[nn.Parameter]:
-    """The float32 parameters to train: those of a new adapter, or all of `model`."""
+    """The float32 parameters to train: those of a new adapter, or all of `model` but its `unused_parameters()`, if it has any."""
     if config.rank is None:
         model.requires_grad_(True)
-        return list(model.parameters())
+        for parameter in getattr(model, "unused_parameters", list)():  # DDP waits for every gradient
+            parameter.requires_grad_(False)
+        return [parameter for parameter in model.parameters() if parameter.requires_grad]
     targets = config.lora_targets or family.spec.lora_target_regex
     return inject_lora(model, rank=config.rank, alpha=config.lora_alpha, regex=targets, seed=config.seed)
 
@@ -94,6 +96,8 @@ def load_trained(model: nn.Module, folder: Path, adapter_name: str = "default") 
             if value is None or value.shape != parameter.shape:
                 raise ConfigError(f"{folder}: {key} is missing or of another shape: it is for another base model")
             parameter.copy_(placed_like(value, parameter))
+    for name in model.state_dict():  # what isn't trained is as it was: it comes from the base model
+        saved.pop(f"transformer.{name}", None)
     if saved:
         raise ConfigError(f"{folder}: {len(saved)} tensors have no place in this model, such as {next(iter(saved))}")
 

@@ -14,14 +14,23 @@ from phys_pipeline.families.base import FamilySpec, LoadedModel, VideoFamily, pi
 from phys_pipeline.families.sources import description, hub_commit, pipeline_class
 
 _FAMILIES = {  # name: module, class
-    "hunyuan_video": ("phys_pipeline.families.hunyuan_video", "HunyuanVideoFamily"),
-    "wan": ("phys_pipeline.families.wan", "WanFamily"),
     "cogvideox": ("phys_pipeline.families.cogvideox", "CogVideoXFamily"),
-    "ltx_video": ("phys_pipeline.families.ltx_video", "LTXVideoFamily"),
+    "hunyuan_video": ("phys_pipeline.families.hunyuan_video", "HunyuanVideoFamily"),
     "hunyuan_video_1_5": ("phys_pipeline.families.hunyuan_video_1_5", "HunyuanVideo15Family"),
+    "ltx_video": ("phys_pipeline.families.ltx_video", "LTXVideoFamily"),
     "mochi": ("phys_pipeline.families.mochi", "MochiFamily"),
+    "mvdit": ("phys_pipeline.families.mvdit", "MVDiTFamily"),
+    "open_sora_1_2": ("phys_pipeline.families.open_sora_1_2", "OpenSora12Family"),
+    "open_sora_2": ("phys_pipeline.families.open_sora_2", "OpenSora2Family"),
+    "wan": ("phys_pipeline.families.wan", "WanFamily"),
 }
-_ALIASES = {"hunyuanvideo": "hunyuan_video", "ltx": "ltx_video", "wan_2_1": "wan", "wan_2_2": "wan"}
+_ALIASES = {
+    "hunyuanvideo": "hunyuan_video",
+    "ltx": "ltx_video",
+    "open_sora_2_0": "open_sora_2",
+    "wan_2_1": "wan",
+    "wan_2_2": "wan",
+}
 
 __all__ = [
     "FamilySpec",

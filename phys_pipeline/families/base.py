@@ -84,6 +84,7 @@ class VideoFamily(ABC):
     expert: str | None = None  # which of several transformers is trained; see choose_expert
     sigma_range: tuple[float, float] = (0.0, 1.0)  # noise levels that this expert sees
     optional_masks: tuple[str, ...] = ()  # tensors of `encode_text` that may be all zero
+    packing: int = 1  # latents along height, and along width, that the family puts into one token before the transformer patches
     fps: float | None = None  # frame rate of the videos that `inputs` is about, set by the trainer; None: the spec's native one
 
     def bind(self, transformer: Any) -> VideoFamily:
@@ -193,6 +194,11 @@ class VideoFamily(ABC):
         self.check_size(frames, height, width, vae)
         return pixels.clamp(0, 1).to(vae.device, vae.dtype) * 2 - 1
 
+    def text_settings(self, generation: Mapping[str, Any]) -> dict[str, Any]:
+        """What beside a caption, its length limit and its template decides what :meth:`encode_text` makes of it: belongs in a
+        cache key. ``generation`` are the model's sampling settings."""
+        return {}
+
     def text_tokens(self, settings: Mapping[str, Any]) -> int:
         """Most tokens of text that the transformer reads beside a video, with these sampling settings."""
         return int(settings.get("max_sequence_length", 0))
@@ -254,6 +260,11 @@ class VideoFamily(ABC):
     @abstractmethod
     def encode_text(self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
         """Captions to conditioning tensors, batch first: what a cache stores and :meth:`inputs` takes."""
+
+    def uncaptioned(self, conditioning: Mapping[str, Tensor], empty: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """What stands for one sample's ``conditioning`` (no batch axis) where training drops its caption: here the ``empty``
+        caption's. A family that was trained with a learned null caption gives that."""
+        return empty
 
     @abstractmethod
     def inputs(

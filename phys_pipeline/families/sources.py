@@ -48,6 +48,8 @@ def local_folder(source: str | Path | None, spec: FamilySpec, components: tuple[
         raise ModelError(f"{source} is a file: give the folder of a whole model in the diffusers layout")
     elif _HUB_ID.fullmatch(str(source)):
         folder = _snapshot(str(source), ("model_index.json", DESCRIPTION_FILE))
+        if not (folder / "model_index.json").is_file():
+            raise ModelError(f"{source} is not in the diffusers layout: {_way_to_get(spec)}")
         _check_class(folder, str(source), spec)
         wanted = [f"{c}/*.{suffix}" for c in components for suffix in ("json", "safetensors", "txt", "model")]
         folder = _snapshot(str(source), ("model_index.json", DESCRIPTION_FILE, *wanted))
@@ -56,8 +58,14 @@ def local_folder(source: str | Path | None, spec: FamilySpec, components: tuple[
     _check_class(folder, str(source), spec)
     for component in components:
         if not (folder / component).is_dir():
-            raise ModelError(f"{source or TINY} has no {component} folder: fetch it whole with `hf download {spec.hub_id}`")
+            raise ModelError(f"{source or TINY} has no {component} folder: {_way_to_get(spec)}")
     return folder
+
+
+def _way_to_get(spec: FamilySpec) -> str:
+    if spec.modules.get("pipeline", "").startswith("phys_pipeline."):  # the Hub has the official files, in their own layout
+        return f"make it of the official files with `phys-pipeline convert --family {spec.name} SOURCE FOLDER`"
+    return f"fetch it whole with `hf download {spec.hub_id}`"
 
 
 def description(source: str | Path | None) -> dict[str, Any]:

@@ -85,6 +85,7 @@ _RELEASED = {  # family: what the released config has that the class's defaults 
     "hunyuan_video_1_5": {},
     "ltx_video": {},
     "mochi": {},
+    "mvdit": {},
     "wan": {"num_attention_heads": 12, "num_layers": 30, "ffn_dim": 8960},
 }
 
