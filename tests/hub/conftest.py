@@ -8,11 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from hub_server import HubServer
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "tests"))  # also where this file is loaded first
-
-from hub_server import HubServer
 
 
 @pytest.fixture
@@ -38,3 +36,38 @@ def run(tmp_path):
         return done
 
     return run
+
+
+@pytest.fixture
+def here(hub, tmp_path, monkeypatch):
+    """This process talks to the server: huggingface_hub reads its variables at import, so its constants are replaced too."""
+    import huggingface_hub.constants as constants
+    import huggingface_hub.utils._http as http
+
+    home = tmp_path / "cache"
+    for name, value in hub.environment(home).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+    monkeypatch.setattr(constants, "HF_HOME", str(home))
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(home / "token"))
+    monkeypatch.setattr(http, "_HUB_ORIGINS", frozenset([*http._HUB_ORIGINS, http._url_origin(hub.url)]))
+    return hub
+
+
+@pytest.fixture
+def client(here, monkeypatch):
+    """Calls of the Hub in this process, without waits: for tests of many faults."""
+    import time
+
+    from phys_pipeline.hub import Hub
+    from phys_pipeline.hub.operations import perform
+
+    waits = []
+    monkeypatch.setattr(time, "sleep", waits.append)
+    hub = Hub(lambda operation, arguments, seconds: perform(operation, arguments))
+    hub.waits = waits
+    return hub
