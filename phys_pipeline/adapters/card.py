@@ -84,7 +84,7 @@ def front_matter(facts: CardFacts) -> str:
     """The YAML, written by huggingface_hub's own class."""
     from huggingface_hub import ModelCardData
 
-    spec = facts.spec
+    spec, licence = facts.spec, _licence_fields(facts)
     tag = "image-to-video" if "i2v" in (facts.base_model or "").lower() else "text-to-video"
     widget = []
     for sample in facts.samples[:_SHOWN_PROMPTS]:
@@ -99,7 +99,9 @@ def front_matter(facts: CardFacts) -> str:
         base_model_relation="adapter" if facts.base_model else None,
         tags=["lora", "diffusers", "diffusers-training", "template:diffusion-lora", tag, *([spec.name] if spec else [])],
         widget=widget or None,
-        **_licence_fields(facts),
+        license=licence["license"],
+        license_name=licence.get("license_name"),
+        license_link=licence.get("license_link"),
     )
     return str(data.to_yaml()).strip()
 
@@ -243,7 +245,7 @@ def _limits(facts: CardFacts) -> str:
     return (
         f"It changes {base} and no other model; another revision weakens it. What the base model can't show, it can't either: "
         "the motion loss knows motions that are smooth in the plane, not contacts, collisions or depth. It was trained on the "
-        "clips counted above at the size given there; longer or larger videos were not measured. Physical accuracy is not claimed."
+        "clips counted above at the size given there; longer or larger videos were not measured. It claims no physical accuracy."
     )
 
 

@@ -68,6 +68,9 @@ class Contents:
     def size(self) -> int:
         return sum(file.size for file in self.files.values())
 
+    def checksums(self) -> dict[str, str]:
+        return {path: file.sha256 for path, file in self.files.items()}
+
     def missing(self, listed: Mapping[str, Any]) -> list[str]:
         """Paths that the Hub lacks or has with other bytes."""
         return [path for path, file in self.files.items() if not file.same_as(listed.get(path))]
@@ -152,9 +155,8 @@ def _for_comfyui(modules: list[str]) -> bool:
 
 def _validation(folder: Path) -> tuple[list[str], list[Sample]]:
     """Results and videos of the base model and of the last validation."""
-    steps = {
-        int(found[1]): path for path in folder.glob("validation/step-*") if (found := re.fullmatch(r"step-(\d+)", path.name))
-    }
+    names = [path.name for path in folder.glob("validation/step-*") if re.fullmatch(r"step-\d+", path.name)]
+    steps = {int(name.removeprefix("step-")): folder / "validation" / name for name in names}
     last = steps[max(steps)] if steps else None
     paths: list[str] = []
     samples: list[Sample] = []

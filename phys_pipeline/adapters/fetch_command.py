@@ -29,9 +29,9 @@ def main(arguments: Sequence[str]) -> int:
 
     fetched = fetch_adapter(options.source, weight_name=options.file, seconds=options.timeout)
     opened = open_adapter(fetched.file)
-    copies = copy_adapter(fetched, Path(options.output)) if options.output else []
+    file = copy_adapter(fetched, Path(options.output)) if options.output else fetched.file
     print(f"adapter  {fetched.source.repo_id}@{fetched.commit}")
     print(f"format   {opened.format}, {len(opened.pairs)} layers")
     print(f"sha256   {fetched.sha256}")
-    print(f"file     {fetched.file}" if not copies else "\n".join(f"file     {copy}" for copy in copies))
+    print(f"file     {file}")
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,20 +21,17 @@ from phys_pipeline.hub.names import is_commit, leads_out
 
 logger = logging.getLogger(__name__)
 
-PROVENANCE = "provenance.json"
-_MOST_PROVENANCE = 4 << 20  # bytes; thousands of clips have about one megabyte
 _UNREACHABLE = ("network", "server", "rate", "timeout", "offline")
 
 
 @dataclass(frozen=True)
 class FetchedAdapter:
-    """An adapter file in the Hub's cache whose checksum was compared. ``provenance`` is None where the commit has none."""
+    """An adapter file in the Hub's cache whose checksum was compared."""
 
     source: HubSource
     commit: str
     file: Path
     sha256: str
-    provenance: Path | None = None
 
 
 def fetch_adapter(
@@ -65,18 +63,14 @@ def fetch_adapter(
             return cached
 
 
-def copy_adapter(fetched: FetchedAdapter, folder: Path) -> list[Path]:
-    """Copy the weights and their provenance into a folder of any name, such as ComfyUI's models/loras. AdapterError where
-    another file has that name."""
-    files = [fetched.file, *filter(None, [fetched.provenance])]
-    for file in files:
-        there = folder / file.name
-        if there.exists() and (not there.is_file() or _sha256(there) != _sha256(file)):
-            raise AdapterError(f"{there} exists and is another file: choose another folder")
-    for file in files:
-        with atomic_file(folder / file.name) as temporary:
-            shutil.copyfile(file, temporary)
-    return [folder / file.name for file in files]
+def copy_adapter(fetched: FetchedAdapter, folder: Path) -> Path:
+    """Copy the weights into a folder, such as ComfyUI's models/loras. AdapterError where another file has that name."""
+    copy = folder / fetched.file.name
+    if copy.exists() and (not copy.is_file() or _sha256(copy) != fetched.sha256):
+        raise AdapterError(f"{copy} exists and is another file: choose another folder")
+    with atomic_file(copy) as temporary:
+        shutil.copyfile(fetched.file, temporary)
+    return copy
 
 
 def matches(file: Path, entry: Mapping[str, Any]) -> bool:
@@ -96,29 +90,23 @@ def _download(hub: Hub, source: HubSource, weight_name: str | None, seconds: flo
     size = files[name]["size"]
     if not 0 < size <= MOST_BYTES:
         raise HubError(f"{shown(name)} of {source} has {size / 1e9:.1f} GB, no size of an adapter: give a LoRA file", "size")
-    names = [name]
-    if 0 < (files.get(PROVENANCE) or {"size": 0})["size"] <= _MOST_PROVENANCE:
-        names.append(PROVENANCE)
-    found = {}
-    for wanted in names:
-        file = _checked(hub, source.repo_id, commit, wanted, files[wanted], seconds)
-        found[wanted] = file
+    file = _checked(hub, source.repo_id, commit, name, files[name], seconds)
     if not source.pinned:
         _remember(source, commit)
-    return FetchedAdapter(source, commit, found[name], _sha256(found[name]), found.get(PROVENANCE))
+    return FetchedAdapter(source, commit, file, _sha256(file))
 
 
 def _checked(hub: Hub, repo_id: str, commit: str, name: str, entry: Mapping[str, Any], seconds: float | None) -> Path:
     """A file of a commit, in the cache. Damaged ones are got again once, and never stay in the cache."""
     limit = transfer_seconds(entry["size"]) if seconds is None else seconds
     free = shutil.disk_usage(next(parent for parent in (_cache(), *_cache().parents) if parent.exists())).free
-    there = _in_cache(repo_id, commit, name)
-    if there is not None and matches(there, entry):
+    there = _repository(repo_id) / "snapshots" / commit / name
+    if there.is_file() and matches(there, entry):
         return there
     if free < entry["size"]:
         raise HubError(f"{shown(name)} of {repo_id} needs {entry['size'] / 1e6:.0f} MB and the disk has {free / 1e6:.0f}: make "
                        "room, or set HF_HOME to a folder on another disk", "disk")  # fmt: skip
-    for again in (there is not None, True):
+    for again in (there.is_file(), True):
         got = hub.call(
             "download", seconds=limit, repo_id=repo_id, revision=commit, names=[name], cache=str(_cache()), again=again
         )
@@ -131,23 +119,24 @@ def _checked(hub: Hub, repo_id: str, commit: str, name: str, entry: Mapping[str,
 
 
 def _cached(source: HubSource, weight_name: str | None) -> FetchedAdapter | None:
-    """A copy in the cache, whose checksum is that of its blob's name."""
-    file = _in_cache(source.repo_id, source.revision, weight_name or WEIGHTS_FILE)
-    if file is None and weight_name is None:
-        other = _in_cache(source.repo_id, source.revision, PROVENANCE)
-        found = sorted(other.parent.glob("*.safetensors")) if other else []
-        file = found[0] if len(found) == 1 else None
-    if file is None:
+    """A copy in the cache, whose checksum is the name of its blob."""
+    ref = _repository(source.repo_id) / "refs" / source.revision
+    commit = source.revision if source.pinned else ref.read_text(encoding="utf-8").strip() if ref.is_file() else ""
+    if not is_commit(commit):
         return None
-    named, digest = Path(os.path.realpath(file) if not file.is_symlink() else os.readlink(file)).name, _sha256(file)
-    if named not in (digest, _git_oid(file)) and len(named) in (40, 64) and "." not in named:
+    snapshot = _repository(source.repo_id) / "snapshots" / commit
+    file = snapshot / (weight_name or WEIGHTS_FILE)
+    if weight_name is None and not file.is_file():
+        found = sorted(snapshot.glob("*.safetensors"))
+        file = found[0] if len(found) == 1 else file
+    if not file.is_file():
+        return None
+    named, digest = Path(os.readlink(file)).name if file.is_symlink() else "", _sha256(file)
+    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", named) and named not in (digest, _git_oid(file)):
         _forget(file)
         logger.warning("the cached copy of %s was damaged and has been removed", source)
         return None
-    depth = len(Path(weight_name or file.name).parts)
-    folder = file.parents[depth - 1]
-    about = folder / PROVENANCE
-    return FetchedAdapter(source, folder.name, file, digest, about if about.is_file() else None)
+    return FetchedAdapter(source, commit, file, digest)
 
 
 def _check_listing(source: HubSource, commit: str, files: Mapping[str, Any]) -> None:
@@ -196,16 +185,14 @@ def _cache() -> Path:
     return Path(constants.HF_HUB_CACHE)
 
 
-def _in_cache(repo_id: str, revision: str, name: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(repo_id, name, revision=revision, cache_dir=_cache())
-    return Path(found) if isinstance(found, str) else None
+def _repository(repo_id: str) -> Path:
+    """A repository's folder in the cache, as the client lays it out."""
+    return _cache() / f"models--{repo_id.replace('/', '--')}"
 
 
 def _remember(source: HubSource, commit: str) -> None:
     """Note which commit a branch or tag was, where the client looks without a network."""
-    ref = _cache() / f"models--{source.repo_id.replace('/', '--')}" / "refs" / source.revision
+    ref = _repository(source.repo_id) / "refs" / source.revision
     if not ref.is_file() or ref.read_text(encoding="utf-8") != commit:
         with atomic_file(ref) as temporary:
             temporary.write_text(commit, encoding="utf-8")

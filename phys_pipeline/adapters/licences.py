@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from phys_pipeline.hub import is_hub_source
+
 _APACHE = {"license": "apache-2.0"}
 
 
@@ -29,5 +31,5 @@ def licence_of(family: str, base_model: str | None) -> dict[str, str]:
         return dict(_APACHE)
     if family in _LICENCES:
         return dict(_LICENCES[family])
-    page = f"https://huggingface.co/{base_model}" if base_model and "/" in base_model else "https://huggingface.co/models"
+    page = f"https://huggingface.co/{base_model if base_model and is_hub_source(base_model) else 'models'}"
     return {"license": "other", "license_name": "that-of-the-base-model", "license_link": page}

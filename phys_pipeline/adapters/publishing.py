@@ -46,7 +46,11 @@ def plan(folder: str | Path, repo_id: str, *, tag: str | None = None, base_model
     """What would be published, after all checks that need no network. AdapterError if something shouldn't be."""
     root = Path(folder)
     noted = read_receipt(root).get(repo_id, {})
-    return collect(root, repo_id, tag or noted.get("tag"), base_model)
+    if tag is None and noted.get("tag"):  # the card of an unchanged adapter goes on to name its tag
+        tagged = collect(root, repo_id, noted["tag"], base_model)
+        if tagged.checksums() == noted.get("files"):
+            return tagged
+    return collect(root, repo_id, tag, base_model)
 
 
 def publish(
@@ -108,7 +112,7 @@ class _Publication:
         new = tagged is None and bool(self.contents.missing(about["files"]))
         if new:
             commit = self._upload(about)
-        if not (noted.get("commit") == commit and noted.get("files") == self._checksums()):
+        if not (noted.get("commit") == commit and noted.get("files") == self.contents.checksums()):
             self._prove(commit)
         if tag is not None and tagged is None:
             self._tag(tag, commit)
@@ -119,7 +123,8 @@ class _Publication:
             if private:
                 raise HubError(f"{self.repo_id} is published and stays private, whatever was asked: make it public on "
                                f"https://huggingface.co/{self.repo_id}/settings", "other")  # fmt: skip
-        result = Published(self.repo_id, commit, tag or noted.get("tag"), private, new)
+        known = noted.get("tag") if noted.get("commit") == commit else None
+        result = Published(self.repo_id, commit, tag or known, private, new)
         self._note(result)
         return result
 
@@ -235,12 +240,9 @@ class _Publication:
             if self.hub.call("tags", repo_id=self.repo_id).get(tag) != commit:  # its answer may have been lost
                 raise HubError(f"the adapter is published as commit {commit[:8]}, but not tagged: {error}", error.kind) from error
 
-    def _checksums(self) -> dict[str, str]:
-        return {path: file.sha256 for path, file in self.contents.files.items()}
-
     def _note(self, result: Published) -> None:
         folder = self.contents.folder
-        content = {**read_receipt(folder), self.repo_id: {**result.to_dict(), "files": self._checksums()}}
+        content = {**read_receipt(folder), self.repo_id: {**result.to_dict(), "files": self.contents.checksums()}}
         text = json.dumps({"schema": _SCHEMA, "version": 1, "repositories": content}, indent=2, sort_keys=True) + "\n"
         if not (folder / RECEIPT).is_file() or (folder / RECEIPT).read_text(encoding="utf-8") != text:
             with atomic_file(folder / RECEIPT) as temporary:

@@ -33,7 +33,7 @@ class HubSource:
 def is_hub_source(text: str) -> bool:
     """Whether ``text`` may be OWNER/NAME or OWNER/NAME@REVISION; the name of a weights file is none."""
     repo_id, _, _ = text.partition("@")
-    return _valid(repo_id) and not repo_id.lower().endswith(_WEIGHTS)
+    return is_repo_id(repo_id) and not repo_id.lower().endswith(_WEIGHTS)
 
 
 def parse_source(text: str) -> HubSource:
@@ -44,9 +44,14 @@ def parse_source(text: str) -> HubSource:
     return HubSource(repo_id, revision or "main")
 
 
+def is_repo_id(text: str) -> bool:
+    """Whether ``text`` is OWNER/NAME as the Hub allows it."""
+    return _REPOSITORY.fullmatch(text) is not None and "--" not in text and ".." not in text
+
+
 def check_repo_id(text: str) -> str:
     """A repository to publish to; HubError unless it is OWNER/NAME."""
-    if not _valid(text):
+    if not is_repo_id(text):
         raise HubError(f"{text!r} is no name for a repository: write OWNER/NAME with letters, digits, '-', '_' and '.'", "name")
     return text
 
@@ -77,7 +82,3 @@ def leads_out(name: str) -> bool:
 
 def is_commit(revision: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{40}", revision) is not None
-
-
-def _valid(repo_id: str) -> bool:
-    return _REPOSITORY.fullmatch(repo_id) is not None and "--" not in repo_id and ".." not in repo_id

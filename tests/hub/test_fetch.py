@@ -59,7 +59,6 @@ def test_a_branch_a_tag_and_a_commit_are_pinned_and_the_file_is_the_one(publishe
     for text, commit in (("", published.second), ("@v1", published.first), (f"@{published.first}", published.first)):
         fetched = fetch_adapter(f"owner/physics{text}", hub=client)
         assert fetched.commit == commit and fetched.file.read_bytes() == (folder / WEIGHTS).read_bytes()
-        assert fetched.provenance.read_bytes() == (folder / "provenance.json").read_bytes()
     assert len(downloads(published)) == 1  # one file, whatever the revision's name
     before = len(published.log)
     fetch_adapter(f"owner/physics@{published.first}", hub=client)  # a commit never changes
@@ -198,9 +197,9 @@ def test_what_is_no_adapter_is_said_by_the_reader(here, capsys):
 
 def test_copies_never_replace_another_file(published, client, tmp_path):
     fetched = fetch_adapter("owner/physics", hub=client)
-    assert [path.name for path in copy_adapter(fetched, tmp_path / "a")] == [WEIGHTS, "provenance.json"]
+    assert copy_adapter(fetched, tmp_path / "a").read_bytes() == fetched.file.read_bytes()
     copy_adapter(fetched, tmp_path / "a")  # the same again
-    (tmp_path / "a" / "provenance.json").write_text("mine")
+    (tmp_path / "a" / WEIGHTS).write_text("mine")
     with pytest.raises(AdapterError, match="exists and is another file"):
         copy_adapter(fetched, tmp_path / "a")
 

@@ -86,6 +86,16 @@ def test_a_tag_is_never_moved(here, client, run_folder, tmp_path):
     assert publish(run_folder, NAME, tag="v1", hub=client).commit == first.commit  # still there: nothing to do
 
 
+def test_the_receipts_tag_stays_with_its_version(here, client, run_folder, tmp_path):
+    first = publish(run_folder, NAME, tag="v1", hub=client)
+    same = publish(run_folder, NAME, hub=client)
+    assert (same.commit, same.tag, same.new) == (first.commit, "v1", False)
+    other = make_run(tmp_path / "other" / "run", seed=1)
+    (other / "published.json").write_bytes((run_folder / "published.json").read_bytes())  # trained again in the same folder
+    second = publish(other, NAME, hub=client)
+    assert second.new and second.tag is None and b"v1" not in here.read(NAME, "README.md")
+
+
 def test_a_lost_answer_is_found_out_and_not_committed_again(here, client, run_folder):
     said = []
     here.inject(Fault("POST .*/commit/", after=True, drop=True))
