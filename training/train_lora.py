@@ -52,7 +52,7 @@ def parse(arguments: list[str] | None = None) -> tuple[TrainConfig, str | None]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for noisy in ("httpx", "tensorboard", "diffusers"):
+    for noisy in ("httpx", "httpx2", "tensorboard", "diffusers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries, each told twice; what failed is said at the end
     config = None

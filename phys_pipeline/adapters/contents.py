@@ -25,7 +25,7 @@ _TEXTS = (".json", ".md")
 _MOST_TEXT_BYTES = 16 << 20
 _PATHS = re.compile(
     r"(?<![\w./:@-])(?:/(?:home|Users|root|tmp|var|mnt|media|opt|srv|data|scratch|workspace|content|private|Volumes|work|nfs|gpfs|"
-    r"lustre|storage|usr|etc|kaggle)/[^\s\"'<>|)\]]+|~/[^\s\"'<>|)\]]+|[A-Za-z]:\\[^\s\"']+|\\\\[\w.-]+\\[^\s\"']+)|file://[^\s\"']+"
+    r"lustre|storage|usr|etc|kaggle)/[^\s\"'<>|)\]]+|~/[^\s\"'<>|)\]]+|[A-Za-z]:\\[^\s\"']+|\\\\[A-Za-z][\w.-]+\\{1,4}[A-Za-z][\w.$-]+\\[^\s\"']*)|file://[^\s\"']+"
 )
 _SECRETS = re.compile(
     r"\bhf_[A-Za-z0-9]{16,}|\bapi_org_[A-Za-z0-9]{16,}|\bgh[opsu]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bsk-[\w-]{20,}|"

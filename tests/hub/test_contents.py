@@ -40,6 +40,7 @@ def test_only_the_allowlist_goes_along(run_folder):
         ("see /mnt/big/data for it", "path of this machine"),
         ("C:\\Users\\me\\a", "path of this machine"),
         ("~/runs/one", "path of this machine"),
+        ("\\\\server\\share\\a", "path of this machine"),
         ("file:///etc/x", "path of this machine"),
         ("hf_abcdefghijklmnopqrstuvwxyz", "access token"),
         ("ghp_abcdefghijklmnopqrstuvwxyz0123456789", "access token"),
@@ -65,6 +66,8 @@ def test_paths_and_secrets_stop_it(text, what, file, run_folder, monkeypatch):
 
 def test_ordinary_text_is_no_path(run_folder):
     (run_folder / "report.md").write_text("https://huggingface.co/lab/data/var/x, 3/4, and/or, validation/step-3/a.mp4, 10:30\n")
+    targets = {PHYS_METADATA: json.dumps({"targets": r"blocks\.\d+\.attn\.(to_q|to_out\.0)", "again": json.dumps(r"\.\d+\.to")})}
+    write_adapter(run_folder / WEIGHTS, layers(), "diffusers", targets)
     assert collect(run_folder, "owner/name")
 
 

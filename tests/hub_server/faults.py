@@ -37,17 +37,16 @@ class Fault:
     hits: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
-    """A request as it arrived, and the status it got (None: no answer)."""
+    """A request, noted when it arrives, and the status it got (None: no answer yet, or none at all)."""
 
     method: str
     path: str
     query: str
     headers: Headers
     port: int
-    status: int | None
-    bytes_in: int = 0
+    status: int | None = None
 
 
 class Faults:
@@ -73,24 +72,16 @@ class Faults:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope["raw_path"].decode().split("?")[0]
-        found: dict[str, Any] = {"status": None, "bytes_in": 0}
-
-        async def counted() -> Any:
-            message = await receive()
-            found["bytes_in"] += len(message.get("body", b""))
-            return message
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        request = Request(scope["method"], path, scope["query_string"].decode(), headers, scope["server"][1])
+        self.log.append(request)
 
         async def noted(message: Any) -> None:
             if message["type"] == "http.response.start":
-                found["status"] = message["status"]
+                request.status = message["status"]
             await send(message)
 
-        try:
-            await self._answer(self.take(f"{scope['method']} {path}"), scope, counted, noted, send)
-        finally:
-            headers = {name.decode(): value.decode() for name, value in scope["headers"]}
-            query = scope["query_string"].decode()
-            self.log.append(Request(scope["method"], path, query, headers, scope["server"][1], **found))
+        await self._answer(self.take(f"{request.method} {path}"), scope, receive, noted, send)
 
     async def _answer(self, fault: Fault | None, scope: Any, receive: Any, send: Any, raw_send: Any) -> None:
         if fault is None:
