@@ -176,7 +176,7 @@ def _some(files: Mapping[str, Any]) -> str:
 def _is_offline() -> bool:
     from huggingface_hub import constants
 
-    return bool(constants.is_offline_mode())
+    return bool(constants.HF_HUB_OFFLINE)
 
 
 def _cache() -> Path:

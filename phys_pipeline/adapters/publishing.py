@@ -74,7 +74,7 @@ def publish(
     contents = plan(folder, repo_id, tag=tag, base_model=base_model)
     from huggingface_hub import constants
 
-    if constants.is_offline_mode():
+    if constants.HF_HUB_OFFLINE:
         raise HubError("HF_HUB_OFFLINE=1 forbids to publish: unset it", "offline")
     for note in contents.notes:
         say(note)

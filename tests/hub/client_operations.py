@@ -143,6 +143,7 @@ def settings_and_names():
     raises(HfHubHTTPError, hf_hub_download, NAME, "weights.safetensors", token=False, cache_dir=work / "empty")
     api.update_repo_settings(NAME, gated=False)
     api.move_repo(NAME, "lab/moved")
+    assert api.model_info(NAME).id == "lab/moved"
     assert Path(hf_hub_download(NAME, "README.md", token=False, cache_dir=work / "empty")).is_file()
 
 

@@ -67,6 +67,11 @@ def test_a_branch_a_tag_and_a_commit_are_pinned_and_the_file_is_the_one(publishe
     assert open_adapter(other.file).format == COMFYUI
 
 
+def test_a_renamed_repository_is_still_found(published, client, folder):
+    published.store.move("model", "owner/physics", "lab/renamed", published.store.accounts[TOKEN])
+    assert fetch_adapter("owner/physics@v1", hub=client).file.read_bytes() == (folder / WEIGHTS).read_bytes()
+
+
 def test_load_adapter_and_the_command_take_a_repository(published, folder, tmp_path, capsys):
     assert find_adapter("owner/physics@v1").read_bytes() == (folder / WEIGHTS).read_bytes()  # a worker process asks
     assert main(["fetch", "owner/physics@v1", "-o", str(tmp_path / "loras")]) == 0

@@ -104,6 +104,29 @@ def test_a_lost_answer_is_found_out_and_not_committed_again(here, client, run_fo
     assert "the Hub's answer was lost, but the commit is there" in said
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_a_killed_publication_is_finished_by_the_next(after, here, client, run_folder, monkeypatch):
+    perform, operations = client._perform, []
+
+    def die(operation, arguments, seconds):
+        if operation == operations[-1] and after:
+            perform(operation, arguments, seconds)
+        if operation == operations[-1]:
+            raise SystemExit
+        return perform(operation, arguments, seconds)
+
+    monkeypatch.setattr(client, "_perform", die)
+    for operation in ("create", "commit", "download", "tag", "show"):
+        operations.append(operation)
+        with pytest.raises(SystemExit):
+            publish(run_folder, NAME, public=True, tag="v1", hub=client)
+        assert not (run_folder / "published.json").exists()
+    operations.append("none")
+    done = publish(run_folder, NAME, public=True, tag="v1", hub=client)
+    repo = here.repo(NAME)
+    assert len(repo.history("main")) == 2 and repo.refs["refs/tags/v1"] == done.commit and not repo.private
+
+
 def test_a_change_by_someone_else_is_kept_and_told(here, client, run_folder, monkeypatch):
     said = []
     perform = client._perform

@@ -68,6 +68,9 @@ class Api:
         kind, owner, name = (request.path_params[key] for key in ("kind", "owner", "name"))
         if kind not in KINDS:
             raise Refused(404, "no such route")
+        if moved := self.store.moved.get((KINDS[kind], f"{owner}/{name}")):
+            target = request.scope["raw_path"].decode().replace(f"/{owner}/{name}", f"/{moved}", 1)
+            raise Refused(307, "moved", Location=f"{target}?{request.url.query}")
         return self.store.repo(KINDS[kind], f"{owner}/{name}", self.who(request), **needs)
 
     def url(self, repo: Repo) -> str:

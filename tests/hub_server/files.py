@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from hub_server.api import KINDS, Api
+from hub_server.api import Api
 from hub_server.store import Refused
 
 PIECE = 1 << 16
@@ -46,12 +46,7 @@ class Files:
 
     async def resolve(self, request: Request) -> Response:
         request.path_params.setdefault("kind", "models")
-        kind, owner, name = (request.path_params[key] for key in ("kind", "owner", "name"))
-        moved = self.store.moved.get((KINDS.get(kind, ""), f"{owner}/{name}"))
-        if moved:
-            rest = request.scope["raw_path"].decode().split("/resolve/", 1)[1]
-            return Response(status_code=307, headers={"Location": f"/{moved}/resolve/{rest}"})
-        repo = self.api.repo(request, content=True)
+        repo, kind = self.api.repo(request, content=True), request.path_params["kind"]
         sha, path = repo.sha(unquote(request.path_params["revision"])), request.path_params["path"]
         entry = repo.commits[sha].tree.get(path)
         if entry is None:
