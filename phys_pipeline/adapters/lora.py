@@ -24,7 +24,7 @@ from phys_pipeline.adapters.settings import diffusers_metadata, stored_settings
 from phys_pipeline.adapters.weights import LoraLayer
 from phys_pipeline.adapters.writers import check_exportable, diffusers_tensors, write_adapter
 from phys_pipeline.atomic import atomic_folder
-from phys_pipeline.errors import AdapterError, first_line
+from phys_pipeline.errors import AdapterError, HubError, first_line
 from phys_pipeline.families import LoadedModel, VideoFamily, get_family
 from phys_pipeline.hub import is_hub_source
 
@@ -225,7 +225,10 @@ def find_adapter(path: str | Path) -> Path:
         raise AdapterError(f"{local} has no {formats.WEIGHTS_FILE}: give an adapter folder or one .safetensors file")
     if not is_hub_source(str(path)):
         raise AdapterError(f"there is no adapter {path}: give a folder, a .safetensors file or a Hub id OWNER/NAME[@REVISION]")
-    return fetch_adapter(str(path)).file
+    try:
+        return fetch_adapter(str(path)).file
+    except HubError as error:
+        raise HubError(f"can't get adapter {path} from the Hub, and no such folder is here: {error}", error.kind) from error
 
 
 def _adapter_tensors(transformer: Any, name: str) -> dict[str, Tensor]:
