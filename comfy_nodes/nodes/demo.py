@@ -1,0 +1,58 @@
+"""The tiny model that comes with the package: something to look at within a minute, without a download."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from comfy_api.latest import io
+
+from phys_pipeline.pipelines.best import Candidate, judged
+from phys_pipeline.scoring import score_video
+
+from .adapters import adapter_path
+from .clips import image_of
+from .pipeline import pipeline_handle
+from .pipeline_sampler import videos_of
+from .running import shown
+from .schema import MOTION_ADAPTER, field, result, schema
+
+
+class EmbeddedDemo(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return schema(
+            "EmbeddedDemo",
+            category="PhysMotion",
+            search_aliases=["demo", "example", "tiny"],
+            inputs=[
+                field(io.String, "prompt", default="a red square moves right"),
+                field(io.Int, "seed", default=0, min=0, max=2**31, control_after_generate=True),
+                field(io.Int, "steps", default=20, min=1, max=100),
+                field(io.Int, "count", default=3, min=1, max=16),
+                field(MOTION_ADAPTER, "adapter", optional=True),
+            ],
+            outputs=[
+                result(io.Image, "first"),
+                result(io.Image, "second"),
+                result(io.Float, "fps"),
+                result(io.String, "about"),
+            ],
+            hidden=[io.Hidden.unique_id],
+        )
+
+    @classmethod
+    def execute(cls, prompt: str, seed: int, steps: int, count: int, adapter: dict[str, Any] | None = None) -> io.NodeOutput:
+        handle, settings = pipeline_handle("tiny", "fp32", None, "none", False), {"num_inference_steps": steps}
+        if adapter is not None:
+            handle = replace(handle, adapter=adapter_path(adapter))
+            made = videos_of(handle, prompt, seed, 1, ("baseline", "physics"), settings)
+            first, second = made["baseline"][0], made["physics"][0]
+            about = f"first: seed {seed} without the adapter; second: the same seed with {handle.adapter.name}"
+        else:
+            videos = videos_of(handle, prompt, seed, count, ("baseline",), settings)["baseline"]
+            reports = [score_video(video) for video in videos]
+            place, _ = judged([Candidate(seed + i, r.loss["composite"], r.dynamic_degree) for i, r in enumerate(reports)])
+            first, second = videos[0], videos[place]
+            about = f"first: seed {seed}; second: seed {seed + place}, the lowest motion loss of {count} seeds that is not still"
+        return io.NodeOutput(image_of(first), image_of(second), float(first.fps), about, ui=shown(cls, about))
