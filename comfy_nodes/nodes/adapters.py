@@ -47,7 +47,7 @@ def find_lora(name: str) -> Path:
 def chosen(name: str, adapter: dict[str, Any] | None) -> Path:
     """The file of a connected adapter, which wins, or of a name."""
     if adapter is not None:
-        return adapter_path(adapter)
+        return Path(adapter["path"])
     if name == NONE:
         raise AdapterError("no LoRA chosen: choose a file, or connect a Motion Adapter")
     return find_lora(name)
@@ -90,8 +90,3 @@ def described(file: AdapterFile) -> str:
     rank = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
     trained = file.provenance.get("base_model")
     return f"{file.path.name}: {file.format}, {len(file.shapes())} layers, {rank}" + (f", for {trained}" if trained else "")
-
-
-def adapter_path(adapter: dict[str, Any]) -> Path:
-    """The file of a MOTION_ADAPTER."""
-    return Path(adapter["path"])

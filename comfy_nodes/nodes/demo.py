@@ -10,7 +10,7 @@ from comfy_api.latest import io
 from phys_pipeline.pipelines.best import Candidate, judged
 from phys_pipeline.scoring import score_video
 
-from .adapters import adapter_path
+from .adapters import NONE, changed, check_name, chosen, lora_names
 from .clips import image_of
 from .pipeline import pipeline_handle
 from .pipeline_sampler import videos_of
@@ -30,6 +30,7 @@ class EmbeddedDemo(io.ComfyNode):
                 field(io.Int, "seed", default=0, min=0, max=2**31, control_after_generate=True),
                 field(io.Int, "steps", default=20, min=1, max=100),
                 field(io.Int, "count", default=3, min=1, max=16),
+                field(io.Combo, "lora_name", options=lora_names(), default=NONE),
                 field(MOTION_ADAPTER, "adapter", optional=True),
             ],
             outputs=[
@@ -42,13 +43,24 @@ class EmbeddedDemo(io.ComfyNode):
         )
 
     @classmethod
-    def execute(cls, prompt: str, seed: int, steps: int, count: int, adapter: dict[str, Any] | None = None) -> io.NodeOutput:
+    def validate_inputs(cls, lora_name: str | None = None) -> bool | str:
+        return check_name(lora_name)
+
+    @classmethod
+    def fingerprint_inputs(cls, lora_name: str | None = None, **_: Any) -> str:
+        return changed(lora_name)
+
+    @classmethod
+    def execute(
+        cls, prompt: str, seed: int, steps: int, count: int, lora_name: str, adapter: dict[str, Any] | None = None
+    ) -> io.NodeOutput:
         handle, settings = pipeline_handle("tiny", "fp32", None, "none", False), {"num_inference_steps": steps}
-        if adapter is not None:
-            handle = replace(handle, adapter=adapter_path(adapter))
+        if adapter is not None or lora_name != NONE:
+            path = chosen(lora_name, adapter)
+            handle = replace(handle, adapter=path)
             made = videos_of(handle, prompt, seed, 1, ("baseline", "physics"), settings)
             first, second = made["baseline"][0], made["physics"][0]
-            about = f"first: seed {seed} without the adapter; second: the same seed with {handle.adapter.name}"
+            about = f"first: seed {seed} without the adapter; second: the same seed with {path.name}"
         else:
             videos = videos_of(handle, prompt, seed, count, ("baseline",), settings)["baseline"]
             reports = [score_video(video) for video in videos]

@@ -59,7 +59,8 @@ class Server:
             "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "comfy" / "shim"), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1",
         }  # fmt: skip
         command = [
-            str(self._environment / "server" / "bin" / "python"), "main.py", "--cpu", "--listen", "127.0.0.1", "--port", str(self.port),
+            str(self._environment / "server" / "bin" / "python"), "main.py", "--cpu",
+            "--listen", "127.0.0.1", "--port", str(self.port),
             "--base-directory", str(self.base), "--database-url", "sqlite:///:memory:", "--disable-api-nodes", "--cache-classic",
             "--front-end-root", str(self._pages),
         ]  # fmt: skip

@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from comfy_api.latest import ComfyExtension, io
 
+from .frames import moving
+
 _executed: list[str] = []  # markers of TestMark, in the order in which they ran
 
 
 class TestFrames(io.ComfyNode):
-    """A bright square that moves over a textured ground, as a batch of any size and kind."""
+    """A moving square, as a batch of any size and kind."""
 
     @classmethod
     def define_schema(cls) -> io.Schema:
@@ -34,24 +36,7 @@ class TestFrames(io.ComfyNode):
 
     @classmethod
     def execute(cls, frames: int, height: int, width: int, channels: int, kind: str, speed: float) -> io.NodeOutput:
-        generator = torch.Generator().manual_seed(0)
-        if "constant" in kind:  # takes no memory
-            return io.NodeOutput(torch.rand(1, height, width, channels, generator=generator).expand(frames, -1, -1, -1))
-        ground = 0.2 * torch.rand(height, width, channels, generator=generator)
-        images = ground.repeat(frames, 1, 1, 1)
-        for number in range(frames):
-            noise = torch.rand(height, width, channels, generator=generator)
-            left = int(number * speed) % max(1, width - 12)
-            images[number, height // 3 : height // 3 + 12, left : left + 12] = 0.9
-            if "noise" in kind:
-                images[number] = noise
-        if "nan" in kind:
-            images[frames // 2, 3, 3] = float("nan")
-        if "half" in kind:
-            images = images.half()
-        if "strided" in kind:
-            images = images.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
-        return io.NodeOutput(images)
+        return io.NodeOutput(moving(frames, height, width, channels, kind, speed))
 
 
 class TestConditioning(io.ComfyNode):
@@ -60,7 +45,10 @@ class TestConditioning(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
         return io.Schema(
-            node_id="Test_Conditioning", category="test", inputs=[io.Int.Input("seed", default=0)], outputs=[io.Conditioning.Output()]
+            node_id="Test_Conditioning",
+            category="test",
+            inputs=[io.Int.Input("seed", default=0)],
+            outputs=[io.Conditioning.Output()],
         )
 
     @classmethod
@@ -103,6 +91,18 @@ def _tensor(value: Any) -> torch.Tensor | None:
     if hasattr(value, "get_components"):
         value = value.get_components().images
     return value if isinstance(value, torch.Tensor) else None
+
+
+class TestSize(io.ComfyNode):
+    """How many bytes a batch has; it is not touched, so that no memory is taken."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(node_id="Test_Size", category="test", inputs=[io.Image.Input("value")], outputs=[], is_output_node=True)
+
+    @classmethod
+    def execute(cls, value: torch.Tensor) -> io.NodeOutput:
+        return io.NodeOutput(ui={"text": (json.dumps({"bytes": value.numel() * value.element_size()}),)})
 
 
 class TestMark(io.ComfyNode):
@@ -163,6 +163,28 @@ class TestSlow(io.ComfyNode):
         return io.NodeOutput(slow)
 
 
+class TestAutoencoder(io.ComfyNode):
+    """Writes a small random video autoencoder with HunyuanVideo's 16 latent channels, which VAELoader takes."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_Autoencoder", category="test", inputs=[io.String.Input("file")], outputs=[], is_output_node=True
+        )
+
+    @classmethod
+    def execute(cls, file: str) -> io.NodeOutput:
+        import comfy.utils
+        import folder_paths
+        from comfy.ldm.wan.vae import WanVAE
+
+        torch.manual_seed(0)
+        model = WanVAE(dim=8, z_dim=16, temperal_downsample=[False, True, True])
+        path = f"{folder_paths.get_folder_paths('vae')[0]}/{file}"
+        comfy.utils.save_torch_file({key: value.clone() for key, value in model.state_dict().items()}, path)
+        return io.NodeOutput(ui={"text": (path,)})
+
+
 class TestList(io.ComfyNode):
     """Several batches as a list."""
 
@@ -182,7 +204,7 @@ class TestList(io.ComfyNode):
 
 class TestNodes(ComfyExtension):
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        return [TestFrames, TestConditioning, TestLook, TestMark, TestMarks, TestSlow, TestList]
+        return [TestFrames, TestConditioning, TestLook, TestSize, TestMark, TestMarks, TestSlow, TestList, TestAutoencoder]
 
 
 async def comfy_entrypoint() -> TestNodes:
