@@ -9,11 +9,11 @@ from assets import AUTOENCODER, CHECKPOINT
 Graph = dict[str, dict[str, Any]]
 
 
-def node(kind: str, **inputs: Any) -> dict[str, Any]:
+def node(kind: str, /, **inputs: Any) -> dict[str, Any]:
     return {"class_type": kind, "inputs": inputs}
 
 
-def own(name: str, **inputs: Any) -> dict[str, Any]:
+def own(name: str, /, **inputs: Any) -> dict[str, Any]:
     return node(f"PhysMotion_{name}", **inputs)
 
 

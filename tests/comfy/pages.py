@@ -1,0 +1,59 @@
+"""ComfyUI's real pages in Chromium."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from browser import Page
+from graphs import Graph
+from server import Server
+
+_FIT = """(() => {
+    const app = window.app, box = app.canvas.canvas.getBoundingClientRect();
+    let left = 1e9, top = 1e9, right = -1e9, bottom = -1e9;
+    for (const node of app.graph._nodes) {
+        left = Math.min(left, node.pos[0]); top = Math.min(top, node.pos[1] - 40);
+        right = Math.max(right, node.pos[0] + node.size[0]); bottom = Math.max(bottom, node.pos[1] + node.size[1]);
+    }
+    const scale = Math.min((box.width - 160) / (right - left), (box.height - 120) / (bottom - top), 1.0);
+    app.canvas.ds.scale = scale;
+    app.canvas.ds.offset = [90 / scale - left, 80 / scale - top];
+    app.canvas.setDirty(true, true);
+    return scale;
+})()"""
+
+
+def ready(page: Page, server: Server) -> None:
+    """Open the pages and wait until they can take a graph; no tour, no template gallery."""
+    settings = {
+        "Comfy.TutorialCompleted": True,
+        "Comfy.InstalledVersion": "9.9.9",
+        "Comfy.Workflow.ShowMissingModelsWarning": False,
+    }
+    server.post("/settings", settings)
+    page.open(server.url)
+    page.wait("!!(window.app && window.app.graph && window.app.canvas && window.LiteGraph.registered_node_types"
+              "['PhysMotion_SpectralScore'])", 90)  # fmt: skip
+
+
+def open_graph(page: Page, graph: Graph) -> dict[str, Any]:
+    """Show a prompt, laid out; returns the workflow as the pages save it."""
+    page.evaluate(f"window.app.loadApiJson({json.dumps(graph)}, 'example')")
+    page.wait(f"window.app.graph._nodes.length === {len(graph)}")
+    page.evaluate("window.app.graph.arrange(90)")
+    page.evaluate(_FIT)
+    return json.loads(page.evaluate("JSON.stringify(window.app.graph.serialize())"))
+
+
+def fit(page: Page) -> float:
+    """Move the whole graph into view; returns the zoom."""
+    return float(page.evaluate(_FIT))
+
+
+def picture(page: Page, path: Path) -> Path:
+    fit(page)
+    page.evaluate("new Promise(done => setTimeout(done, 700))")
+    page.screenshot(path)
+    return path
