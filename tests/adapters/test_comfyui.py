@@ -27,8 +27,8 @@ def saved(path, layers):
 
 @torch.no_grad()
 def test_every_layer_changes_as_in_diffusers(tmp_path):
-    """Base weights plus the tensors' products are the renamed weights of a diffusers model with the change merged: of every layer,
-    with ranks and alphas of its own, the swapped one included."""
+    """Base weights plus the tensors' products are the renamed weights of a diffusers model with the change merged: of every
+    layer, with ranks and alphas of its own, the swapped one included."""
     layers = {name: lora(name, 2 + i % 3, 1.0 + i % 5, seed=i) for i, name in enumerate(LAYERS)}
     tensors = tensors_for_comfyui(saved(tmp_path / "all.safetensors", layers), SHAPES, "model")
     merged = tiny_transformer(**SIZE)

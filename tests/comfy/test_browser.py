@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from browser import EXECUTABLE, Page
-from pages import fit, ready
+from pages import fit, ready, wait_for_video
 from server import PACK, ROOT
 
 SHOTS = os.environ.get("COMFY_SCREENSHOT")  # a file to write the picture of the documentation to
@@ -38,13 +38,7 @@ def test_an_example_runs_in_the_pages(newest, page):
         ".find(n => n.type === 'PhysMotion_EmbeddedDemo').widgets.find(w => w.name === name).value = value; })()"
     )
     page.evaluate("window.app.queuePrompt(0)")
-    shown = "window.app.graph._nodes.find(node => node.type === 'SaveVideo')"
-    page.wait(
-        f"(() => {{ const node = {shown}; const videos = [node.videoContainer, ...(node.imgs || []), ...(node.widgets || [])"
-        ".map(w => w.element)].filter(Boolean).flatMap(e => e.tagName === 'VIDEO' ? [e] : [...(e.querySelectorAll?.('video') || [])]);"
-        " return videos.some(v => v.readyState >= 2 && v.videoWidth > 0); })()",
-        120,
-    )
+    wait_for_video(page, "SaveVideo", 180)
     assert not [line for line in page.console if "physmotion" in line.lower() or "PhysMotion" in line]
     fit(page)
     page.evaluate("new Promise(done => setTimeout(done, 1500))")
@@ -69,7 +63,7 @@ def test_help_opens(page):
         " window.app.canvas.selectNode(node); })()"
     )
     page.evaluate("new Promise(done => setTimeout(done, 500))")
-    button = "document.querySelector('[data-testid=\"info-button\"], .help-button, button[aria-label*=\"Info\"]')"
+    button = 'document.querySelector(\'[data-testid="info-button"], .help-button, button[aria-label*="Info"]\')'
     page.wait(f"!!{button}")
     page.evaluate(f"{button}.click()")
     page.wait("document.body.innerText.includes('no more than 160 pixels')")

@@ -63,7 +63,9 @@ def test_the_file_is_the_prompt(server, converted, name):
 def test_it_runs(server, converted, name):
     """With tiny models and few steps in place of real ones."""
     result = server.run(small(name, converted[name])).ok()
-    saved = [entry for content in result.outputs.values() for entry in content.get("images", []) if entry["filename"].endswith(".mp4")]
+    saved = [
+        entry for content in result.outputs.values() for entry in content.get("images", []) if entry["filename"].endswith(".mp4")
+    ]
     assert len(saved) == 1
     video = read_video(output_file(server, saved[0]))
     assert len(video) >= 8 and video.frames.std() > 1

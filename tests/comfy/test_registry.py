@@ -8,20 +8,52 @@ import zipfile
 import pytest
 from server import ROOT
 
-LISTED = """
-.comfyignore LICENSE README.md __init__.py pyproject.toml
-example_workflows/best_of_n.jpg example_workflows/best_of_n.json example_workflows/diffusers_ab.jpg
-example_workflows/diffusers_ab.json example_workflows/embedded_demo.jpg example_workflows/embedded_demo.json
-example_workflows/hunyuan_ab_native.jpg example_workflows/hunyuan_ab_native.json
-example_workflows/score_any_video.jpg example_workflows/score_any_video.json
-locales/en/nodeDefs.json locales/zh/nodeDefs.json
-nodes/__init__.py nodes/adapters.py nodes/clips.py nodes/demo.py nodes/hub.py nodes/lora.py nodes/motion_filter.py nodes/pipeline.py
-nodes/pipeline_sampler.py nodes/report.py nodes/running.py nodes/sampler.py nodes/schema.py nodes/score.py nodes/video.py
-web/docs/PhysMotion_ABSampler.md web/docs/PhysMotion_AdapterFromHub.md web/docs/PhysMotion_EmbeddedDemo.md
-web/docs/PhysMotion_LoadLoRA.md web/docs/PhysMotion_LoadPipeline.md web/docs/PhysMotion_MotionFilter.md
-web/docs/PhysMotion_PipelineABSampler.md web/docs/PhysMotion_PipelineLoRA.md web/docs/PhysMotion_ScoreOverlay.md
-web/docs/PhysMotion_ScoreReport.md web/docs/PhysMotion_SideBySide.md web/docs/PhysMotion_SpectralScore.md
-""".split()
+LISTED = [
+    ".comfyignore",
+    "LICENSE",
+    "README.md",
+    "__init__.py",
+    "pyproject.toml",
+    "example_workflows/best_of_n.jpg",
+    "example_workflows/best_of_n.json",
+    "example_workflows/diffusers_ab.jpg",
+    "example_workflows/diffusers_ab.json",
+    "example_workflows/embedded_demo.jpg",
+    "example_workflows/embedded_demo.json",
+    "example_workflows/hunyuan_ab_native.jpg",
+    "example_workflows/hunyuan_ab_native.json",
+    "example_workflows/score_any_video.jpg",
+    "example_workflows/score_any_video.json",
+    "locales/en/nodeDefs.json",
+    "locales/zh/nodeDefs.json",
+    "nodes/__init__.py",
+    "nodes/adapters.py",
+    "nodes/clips.py",
+    "nodes/demo.py",
+    "nodes/hub.py",
+    "nodes/lora.py",
+    "nodes/motion_filter.py",
+    "nodes/pipeline.py",
+    "nodes/pipeline_sampler.py",
+    "nodes/report.py",
+    "nodes/running.py",
+    "nodes/sampler.py",
+    "nodes/schema.py",
+    "nodes/score.py",
+    "nodes/video.py",
+    "web/docs/PhysMotion_ABSampler.md",
+    "web/docs/PhysMotion_AdapterFromHub.md",
+    "web/docs/PhysMotion_EmbeddedDemo.md",
+    "web/docs/PhysMotion_LoadLoRA.md",
+    "web/docs/PhysMotion_LoadPipeline.md",
+    "web/docs/PhysMotion_MotionFilter.md",
+    "web/docs/PhysMotion_PipelineABSampler.md",
+    "web/docs/PhysMotion_PipelineLoRA.md",
+    "web/docs/PhysMotion_ScoreOverlay.md",
+    "web/docs/PhysMotion_ScoreReport.md",
+    "web/docs/PhysMotion_SideBySide.md",
+    "web/docs/PhysMotion_SpectralScore.md",
+]
 
 
 @pytest.fixture(scope="module")

@@ -27,6 +27,13 @@ from phys_pipeline.media import write_video  # noqa: E402
 
 TARGET = HERE.parents[1] / "comfy_nodes" / "example_workflows"
 
+NAMED = (
+    ("diffusion_models", "hunyuan_video_t2v_720p_bf16.safetensors"),
+    ("vae", "hunyuan_video_vae_bf16.safetensors"),
+    ("text_encoders", "clip_l.safetensors"),
+    ("text_encoders", "llava_llama3_fp8_scaled.safetensors"),
+)
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -36,7 +43,11 @@ def main() -> None:
         base = Path(scratch) / "base"
         base.mkdir()
         write_example_input(base / "input")
-        (base / "models").symlink_to(write_models(Path(scratch) / "models"))
+        models = write_models(Path(scratch) / "models")
+        for kind, name in NAMED:  # only listed: a file that is missing is marked red
+            (models / kind).mkdir(exist_ok=True)
+            (models / kind / name).touch()
+        (base / "models").symlink_to(models)
         with (
             Server(environment, build.ENGINES[0].version, base, frontend=True) as server,
             Page(Path(scratch) / "profile", 1600, 900) as page,
