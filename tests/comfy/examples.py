@@ -44,7 +44,7 @@ def _score_any_video() -> Graph:
         "2": own("SpectralScore", video=["1", 0], **_SCORE),
         "3": node("GetVideoComponents", video=["1", 0]),
         "4": own("ScoreOverlay", images=["3", 0], scores=["2", 1], **overlay),
-        "5": node("CreateVideo", images=["4", 0], audio=["3", 1], fps=["3", 2]),
+        "5": node("CreateVideo", images=["4", 0], audio=["3", 1], fps=["3", 2], bit_depth=8),
         "6": _save(["5", 0], "scored"),
     }
 

@@ -97,7 +97,7 @@ class Server:
         return json.loads(self.read(path))
 
     def read(self, path: str) -> bytes:
-        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
+        with urllib.request.urlopen(self.url + path, timeout=300) as answer:
             return answer.read()
 
     def post(self, path: str, content: Any) -> Any:
@@ -105,7 +105,7 @@ class Server:
             self.url + path, json.dumps(content).encode(), {"Content-Type": "application/json"}, method="POST"
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=300) as answer:
                 return json.loads(answer.read() or b"null")
         except urllib.error.HTTPError as error:
             if error.code == 400:
@@ -119,7 +119,7 @@ class Server:
             raise Refused(answer)
         return str(answer["prompt_id"])
 
-    def finished(self, prompt: str, seconds: float = 180) -> Result:
+    def finished(self, prompt: str, seconds: float = 600) -> Result:
         """The result of a prompt, waited for."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -130,14 +130,14 @@ class Server:
             time.sleep(0.05)
         raise TimeoutError(f"prompt {prompt} is not finished after {seconds} s:\n" + self.tail())
 
-    def run(self, graph: Graph, seconds: float = 180) -> Result:
+    def run(self, graph: Graph, seconds: float = 600) -> Result:
         return self.finished(self.queue(graph), seconds)
 
     def tail(self) -> str:
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-40:])
 
     def _wait_until_up(self) -> None:
-        end = time.monotonic() + 240
+        end = time.monotonic() + 600
         while time.monotonic() < end:
             assert self._process is not None
             if self._process.poll() is not None:

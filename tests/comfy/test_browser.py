@@ -38,7 +38,7 @@ def test_an_example_runs_in_the_pages(newest, page):
         ".find(n => n.type === 'PhysMotion_EmbeddedDemo').widgets.find(w => w.name === name).value = value; })()"
     )
     page.evaluate("window.app.queuePrompt(0)")
-    wait_for_video(page, "SaveVideo", 180)
+    wait_for_video(page, "SaveVideo", 600)
     assert not [line for line in page.console if "physmotion" in line.lower() or "PhysMotion" in line]
     fit(page)
     page.evaluate("new Promise(done => setTimeout(done, 1500))")

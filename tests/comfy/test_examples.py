@@ -45,7 +45,12 @@ def plain(graph):
 
 
 def _values(content):
-    return {field: value for field, value in content["inputs"].items() if not _is_link(value)}
+    """Values that aren't links; the pages write 18.0 as 18."""
+    return {
+        field: float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for field, value in content["inputs"].items()
+        if not _is_link(value)
+    }
 
 
 def _is_link(value):

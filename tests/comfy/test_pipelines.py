@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from assets import DIFFUSERS, EMBEDDED
+from assets import EMBEDDED, OTHER
 from graphs import look, own, pipeline, pipeline_sampler, score
 from server import Refused
 
@@ -61,7 +61,7 @@ def test_sides_and_seeds(server):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"2": lora(lora_name=DIFFUSERS)}, "for another model"),
+        ({"2": lora(lora_name=OTHER)}, "for another model"),
         ({"2": pipeline()}, "no adapter"),
         ({"3": pipeline_sampler(["2", 0], width=24)}, "not a multiple"),
         ({"3": pipeline_sampler(["2", 0], prompt=" ")}, "prompt is empty"),
@@ -86,7 +86,7 @@ def test_interrupt_ends_within_a_step_and_the_next_prompt_runs(server):
     prompt = server.queue(run(1000, 77))
     time.sleep(1.5)
     server.post("/interrupt", {})
-    assert server.finished(prompt, seconds=60).message("execution_interrupted") is not None
+    assert server.finished(prompt).message("execution_interrupted") is not None
     server.run(run(1, 78)).ok()
 
 

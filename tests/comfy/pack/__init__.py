@@ -180,6 +180,11 @@ class TestAutoencoder(io.ComfyNode):
 
         torch.manual_seed(0)
         model = WanVAE(dim=8, z_dim=16, temperal_downsample=[False, True, True])
+        for name, weight in model.named_parameters():  # ComfyUI leaves them uninitialised
+            if name.endswith("gamma"):
+                weight.fill_(1.0)
+            else:
+                weight.normal_(std=weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.0)
         path = f"{folder_paths.get_folder_paths('vae')[0]}/{file}"
         comfy.utils.save_torch_file({key: value.clone() for key, value in model.state_dict().items()}, path)
         return io.NodeOutput(ui={"text": (path,)})
