@@ -55,6 +55,7 @@ class Stage:
     until: float
     shift: float = SHIFT
     one_way: bool = False  # of each motion and its reverse only one, so that the frame number alone is worth learning
+    detail: float = 0.0  # share of the samples whose noise level is not shifted: at SHIFT the low levels hardly occur
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,10 @@ class Preset:
 
 
 REAL = Preset()
-WORLD = replace(REAL, world="flawed", initial_chunks=16, largest_chunks=80, grow_every=40)  # 20,480 clips after 2,560 steps
+WORLD = replace(
+    REAL, world="flawed", initial_chunks=16, largest_chunks=80, grow_every=40,  # 20,480 clips after 2,560 steps
+    stages=(*REAL.stages[:2], Stage(4500), Stage(float("inf"), detail=0.5)),
+)  # fmt: skip
 SMOKE = Preset(
     size="smoke", frames=4, side=32, autoencoder_steps=4, autoencoder_batch=8, decoder_steps=2, chunk=8, initial_chunks=1,
     largest_chunks=2, grow_every=2, batch=4, warm_up=2, log_every=1, checkpoint_every=2, export_every=2,
@@ -122,12 +126,16 @@ def shard_loss(model: TinyModel, batch: Batch, sigma: torch.Tensor, part: slice,
     return (velocity.float() - path.target(latents, noise, level)).square().mean()
 
 
-def draw_sigma(batch: Batch, shift: float) -> torch.Tensor:
-    """Noise levels (B,): logit-normal with a uniform part, both shifted."""
+def draw_sigma(batch: Batch, stage: Stage) -> torch.Tensor:
+    """Noise levels (B,): logit-normal with a uniform part, both shifted; a share of them logit-normal and not shifted."""
     size, path = len(batch.captions), RectifiedFlow()
-    usual = path.sample(size, batch.generator, law="logit_normal", shift=shift)
-    uniform = path.sample(size, batch.generator, law="uniform", shift=shift)
-    return torch.where(torch.rand(size, generator=batch.generator) < UNIFORM_SHARE, uniform, usual)
+    usual = path.sample(size, batch.generator, law="logit_normal", shift=stage.shift)
+    uniform = path.sample(size, batch.generator, law="uniform", shift=stage.shift)
+    sigma = torch.where(torch.rand(size, generator=batch.generator) < UNIFORM_SHARE, uniform, usual)
+    if not stage.detail:
+        return sigma
+    low = path.sample(size, batch.generator, law="logit_normal")
+    return torch.where(torch.rand(size, generator=batch.generator) < stage.detail, low, sigma)
 
 
 class Log:
@@ -150,13 +158,15 @@ class Log:
 def export(averaged: TinyModel, autoencoder: FrameAutoencoder, output: Path, preset: Preset, provenance: dict[str, Any]) -> None:
     """Write the averaged model as a diffusers folder."""
     megabytes = sum(p.numel() for p in [*averaged.parameters(), *autoencoder.parameters()]) * 2 / 1e6
-    card = CARDS[preset.world].format(
+    template = CARDS[preset.world]
+    card = template.format(
         parameters=f"{sum(p.numel() for p in averaged.transformer.parameters()) / 1e6:.1f}",  # type: ignore[attr-defined]
         megabytes=f"{megabytes:.0f}",
         shift=SHIFT,
         early_shift=EARLY_SHIFT,
         early_steps=preset.stages[0].until,
         one_way_steps=max(stage.until for stage in preset.stages if stage.one_way),
+        detail_from=max(stage.until for stage in preset.stages[:-1]),
         true_cfg_scale=generation_settings(preset)["true_cfg_scale"],
         **provenance,
         **asdict(preset),
@@ -243,7 +253,7 @@ def pretrain(
             group["lr"] = trapezoid(step, steps, peak=preset.peak, warm_up=preset.warm_up)
         stage = stage_at(preset, step)
         batch = pool.batch(step, preset.batch, one_way=stage.one_way)
-        sigma = draw_sigma(batch, stage.shift)
+        sigma = draw_sigma(batch, stage)
 
         def part_loss(part: int, batch: Batch = batch, sigma: torch.Tensor = sigma) -> torch.Tensor:
             return shard_loss(model, batch, sigma, slice(part * width, (part + 1) * width), bf16=bf16)

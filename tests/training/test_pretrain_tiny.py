@@ -17,7 +17,7 @@ from phys_pipeline.models import FrameAutoencoder
 from training import pretrain_tiny
 from training.evaluate_tiny import Trial, contact_sheet, draw_subjects, generate, write_report
 from training.tiny_autoencoder import equalise_latents
-from training.tiny_data import LatentPool
+from training.tiny_data import Batch, LatentPool
 from training.tiny_model import SIZES, TinyModel, build_clip_tokenizer, build_tokenizer, stored_tokenizers
 from training.tiny_parallel import ShardedGradients, trapezoid, warmed_cosine
 from training.tiny_probe import caption_gaps, swapped
@@ -295,3 +295,15 @@ def test_the_caption_probe_swaps_one_word_and_sees_whether_it_matters(runs: Path
         )
     )
     assert len(set(caption_gaps(pipe, settings, clips=9).values())) == 1
+
+
+def test_a_share_of_the_noise_levels_is_low_and_without_one_the_draws_are_as_before():
+    def drawn(stage: pretrain_tiny.Stage) -> torch.Tensor:
+        batch = Batch(torch.zeros(0), [""] * 4000, torch.zeros(0), torch.zeros(0), torch.Generator().manual_seed(0))
+        return pretrain_tiny.draw_sigma(batch, stage)
+
+    shifted, mixed = drawn(pretrain_tiny.Stage(1.0)), drawn(pretrain_tiny.Stage(1.0, detail=0.5))
+    assert float((shifted < 0.5).float().mean()) < 0.05
+    assert 0.22 < float((mixed < 0.5).float().mean()) < 0.30  # half of one half
+    same = mixed == shifted
+    assert 0.45 < float(same.float().mean()) < 0.55  # the others are drawn after all else

@@ -19,6 +19,7 @@ from training.config import TrainConfig
 
 Setting = dict[str, Any]  # fields of TrainConfig that a sweep sets
 BASELINE = "baseline"  # the column of the base model
+PROCEDURAL = "procedural"  # the world of training/world
 _GIVEN = (  # of TrainConfig: the runner's own business
     "output_dir", "cache_dir", "model", "data", "seed", "validation_data", "resume", "trackers", "log_every", "checkpoint_every",
     "checkpoint_limit",
@@ -78,7 +79,8 @@ class Experiment:
     """What is compared, on what, how often.
 
     Args:
-        world: folder of clips and prompts as :mod:`training.experiments.world` lays it out; None: it writes one in output_dir.
+        world: folder of clips and prompts as :mod:`training.experiments.world` lays it out; "procedural": that of
+            :mod:`training.world`, None: the one of single shapes, both written to output_dir.
         clips: numbers of clips of a world that is written here, by folder.
         prompts: numbers of validation and test prompts.
         seeds: of the test runs; ``sweep_seed`` of the sweep, another one, so that the choice is not made on an adapter that is
@@ -131,7 +133,11 @@ class Experiment:
 
     @property
     def world_folder(self) -> Path:
-        return Path(self.world) if self.world else Path(self.output_dir) / "world"
+        return Path(self.output_dir) / "world" if self.writes_world else Path(str(self.world))
+
+    @property
+    def writes_world(self) -> bool:
+        return self.world in (None, PROCEDURAL)
 
     def train_config(self, arm: Arm, setting: Mapping[str, Any], *, seed: int, output: str, world: str) -> TrainConfig:
         """Settings of one training run; the same for all arms but for the loss. Raises ConfigError for what a run can't take."""

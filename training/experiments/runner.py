@@ -7,10 +7,11 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from phys_pipeline.errors import ConfigError
 from phys_pipeline.evaluation.evaluator import Evaluator
 from phys_pipeline.evaluation.manifest import read_samples
 from phys_pipeline.evaluation.metric import MetricInfo, Settings
@@ -20,11 +21,13 @@ from phys_pipeline.evaluation.rows import Row, read_rows
 from phys_pipeline.families import get_family
 from phys_pipeline.families.sources import description
 from training.experiments.choice import Judgement, choose, judge, read_choice, record_choice
-from training.experiments.config import BASELINE, Arm, Experiment, Setting, digest
+from training.experiments.config import BASELINE, PROCEDURAL, Arm, Experiment, Setting, digest
 from training.experiments.effects import columns_of
 from training.experiments.ledger import Busy, Cell, Ledger
 from training.experiments.sampling import MANIFEST, equal_compute, sample_column
 from training.experiments.world import Asked, read_prompts, world_digest, write_world
+from training.world.clips import FLAWED_SHARE
+from training.world.folder import write_procedural
 
 log = logging.getLogger(__name__)
 
@@ -58,12 +61,13 @@ class Runner:
     def world(self) -> Path:
         """The folder of clips and prompts."""
         about, folder = self.experiment, self.experiment.world_folder
-        if about.world is None and not folder.is_dir():
+        if about.writes_world and not folder.is_dir():
             shape = about.train_config(about.base_loss, {}, seed=0, output="-", world="-")
-            write_world(
-                folder, about.clips, about.prompts, flawed_share=about.flawed_share, seed=about.world_seed,
-                size=(shape.frames, shape.height, shape.width), fps=shape.fps,
-            )  # fmt: skip
+            if about.world == PROCEDURAL and about.flawed_share != FLAWED_SHARE:
+                raise ConfigError(f"flawed_share of the procedural world is {FLAWED_SHARE}: leave it out")
+            write = write_procedural if about.world == PROCEDURAL else partial(write_world, flawed_share=about.flawed_share)
+            size = (shape.frames, shape.height, shape.width)
+            write(folder, about.clips, about.prompts, seed=about.world_seed, size=size, fps=shape.fps)
         return folder
 
     @cached_property

@@ -110,11 +110,12 @@ def write_clips(folder: Path, clips: Iterable[CaptionedClip], fps: float) -> Non
         file.with_suffix(".txt").write_text(clip.caption, encoding="utf-8")
 
 
-def write_prompts(folder: Path, split: str, texts: Sequence[str]) -> None:
-    """SPLIT.jsonl with the labels that `phys_pipeline.evaluation.prompts` reads from each text."""
+def write_prompts(folder: Path, split: str, texts: Sequence[str], labels: Sequence[Mapping[str, str]] | None = None) -> None:
+    """SPLIT.jsonl; without ``labels`` those that `phys_pipeline.evaluation.prompts` reads from each text."""
+    found = [label_by_rules(text).sample_labels() for text in texts] if labels is None else labels
     rows = [
-        {"id": f"{split}-{number:03d}", "prompt": text, **label_by_rules(text).sample_labels()}
-        for number, text in enumerate(texts)
+        {"id": f"{split}-{number:03d}", "prompt": text, **own}
+        for number, (text, own) in enumerate(zip(texts, found, strict=True))
     ]
     (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 

@@ -137,7 +137,7 @@ def export(arguments: Sequence[str]) -> int:
 
 def _parser(name: str, description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"phys-pipeline prompts {name}", description=description)
-    parser.add_argument("--prompts", metavar="FILE", help=".json or .txt (default: the shipped set)")
+    parser.add_argument("--prompts", metavar="FILE", help=".json, .txt, .csv, .jsonl or .parquet (default: the shipped set)")
     return parser
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from phys_pipeline.errors import DataError
 from phys_pipeline.evaluation.prompts.label import DIRECTIONS, MOVERS, Label
+from phys_pipeline.tables import SUFFIXES, Row, read_table
 
 SCHEMA, VERSION = "phys-pipeline/prompts", 1
 
@@ -81,7 +82,8 @@ def load_prompts(path: Path | str | None = None) -> PromptSet:
     """A prompt set; without a path the shipped one.
 
     ``.json`` has the shipped set's layout (``Prompt`` per object; ``motion`` and the other labels are optional); ``.txt`` has one
-    prompt a line, numbered "0000", "0001", ... as EvalCrafter numbers its files.
+    prompt a line, numbered "0000", "0001", ... as EvalCrafter numbers its files. ``.csv``, ``.jsonl`` and ``.parquet``, as
+    `phys-pipeline prompts export` writes them, have a column ``prompt`` and may have ``id`` (else numbered) and the labels.
 
     Raises:
         DataError: the file can't be read or is not a prompt set.
@@ -90,6 +92,8 @@ def load_prompts(path: Path | str | None = None) -> PromptSet:
         text = resources.files(__package__).joinpath("motion.json").read_text(encoding="utf-8")
         return _parse_json(text, "motion")
     file = Path(path)
+    if file.suffix in SUFFIXES:
+        return _parse_table(read_table(file), file)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -99,7 +103,17 @@ def load_prompts(path: Path | str | None = None) -> PromptSet:
     if file.suffix == ".txt":
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return PromptSet(file.stem, tuple(Prompt(f"{number:04d}", line) for number, line in enumerate(lines)))
-    raise DataError(f"{file}: use a prompt set in .json, or .txt with one prompt a line")
+    raise DataError(f"{file}: use a prompt set in .json, .txt with one prompt a line, or a table ({', '.join(SUFFIXES)})")
+
+
+def _parse_table(rows: list[Row], file: Path) -> PromptSet:
+    entries = []
+    for number, row in enumerate(rows):
+        if not isinstance(row.get("prompt"), str):
+            raise DataError(f"{file}, row {number + 1}: a table of prompts needs the column prompt")
+        given = {key: value for key, value in row.items() if value not in (None, "")}
+        entries.append({**given, "prompt": row["prompt"], "id": str(given.get("id", f"{number:04d}"))})
+    return PromptSet(file.stem, tuple(_parse_prompt(entry, file.stem) for entry in entries))
 
 
 def _parse_json(text: str, name: str) -> PromptSet:

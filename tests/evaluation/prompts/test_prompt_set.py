@@ -91,3 +91,24 @@ def test_missing_and_foreign_files_are_refused(tmp_path):
     (tmp_path / "set.yaml").write_text("")
     with pytest.raises(DataError, match=r"\.json"):
         load_prompts(tmp_path / "set.yaml")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_what_the_export_writes_is_read_back_with_its_labels(suffix, tmp_path):
+    from phys_pipeline.evaluation.prompts.command import export
+
+    file = tmp_path / f"prompts{suffix}"
+    assert export(["-o", str(file)]) == 0
+    shipped, found = load_prompts(), load_prompts(file)
+    assert [(p.id, p.text) for p in found] == [(p.id, p.text) for p in shipped]
+    assert [p.label.sample_labels() for p in found if p.label] == [p.label.sample_labels() for p in shipped if p.label]
+
+
+def test_a_table_needs_only_the_prompts(tmp_path):
+    (tmp_path / "mine.csv").write_text('prompt\na red ball rolls left\n"a dog, a cat"\n', encoding="utf-8")
+    assert [(p.id, p.text, p.label) for p in load_prompts(tmp_path / "mine.csv")] == [
+        ("0000", "a red ball rolls left", None), ("0001", "a dog, a cat", None),
+    ]  # fmt: skip
+    (tmp_path / "mine.jsonl").write_text('{"caption": "a dog"}\n', encoding="utf-8")
+    with pytest.raises(DataError, match="column prompt"):
+        load_prompts(tmp_path / "mine.jsonl")
