@@ -15,7 +15,7 @@ PACKAGE = ROOT / "phys_pipeline"
 # a layer may import itself and lower layers; errors and atomic are the floor
 LAYERS = {
     "errors": 0, "atomic": 0, "workers": 0, "progress": 0,
-    "spectral": 1, "noise_path": 1, "tables": 1, "subcommands": 1,
+    "spectral": 1, "noise_path": 1, "tables": 1, "subcommands": 1, "hub": 1,
     "media": 2, "models": 2,
     "families": 3, "scoring": 3,
     "adapters": 4,

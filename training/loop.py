@@ -58,7 +58,7 @@ from training.objectives.coherence_weighted import CoherenceWeights
 from training.optimizer import WeightAverage, check_optimizer
 from training.placement import place
 from training.quantization import check_quantization, quantize_blocks
-from training.report import write_report
+from training.report import measured, write_report
 from training.schedule import generator, learning_rate, model_shift, noise_levels
 from training.sharding import gathered, whole
 from training.tracking import FreezingAlarm, RunLog, check_trackers
@@ -360,6 +360,8 @@ class Trainer:
         config = self.config
         about: dict[str, Any] = {name: getattr(config, name) for name in _RECORDED}
         about |= {"guidance": self.guidance, "shift": self.shift, "data": self.dataset.digest(), "phys_pipeline": __version__}
+        if (scores := measured(folder)) is not None:  # of the last validation, which came before
+            about["scores"] = scores
         folder.mkdir(exist_ok=True)
         return save_trained(self.bare_model, folder, config, self.family, about)
 

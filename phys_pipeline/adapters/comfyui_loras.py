@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from phys_pipeline.adapters.hub import copy_adapter, fetch_adapter
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import AdapterError
+from phys_pipeline.hub import Hub
 
 FOLDER = "physmotion"
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def fetch_into(loras: Path, repo_id: str, filename: str = "", revision: str = "main", offline: bool = False) -> Path:
+def fetch_into(
+    loras: Path, repo_id: str, filename: str = "", revision: str = "main", offline: bool = False, *, hub: Hub | None = None
+) -> Path:
     """The file ``physmotion/OWNER__NAME/COMMIT/FILE`` below ``loras``, fetched if need be.
 
     ``filename`` is a safetensors file of the repository; empty: the adapter's own. A file of a commit that is there already is
@@ -31,9 +35,7 @@ def fetch_into(loras: Path, repo_id: str, filename: str = "", revision: str = "m
             return there
     if offline:
         raise AdapterError(f"{repo_id} at {revision} is not in {folder}: switch offline_only off once, or put the file there")
-    from phys_pipeline.adapters.hub import copy_adapter, fetch_adapter
-
-    fetched = fetch_adapter(f"{repo_id}@{revision}", weight_name=filename or None)
+    fetched = fetch_adapter(f"{repo_id}@{revision}", weight_name=filename or None, hub=hub)
     target = folder / fetched.commit[:8]
     target.mkdir(parents=True, exist_ok=True)
     copied = copy_adapter(fetched, target)[0]

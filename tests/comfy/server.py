@@ -10,6 +10,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +34,20 @@ class Server:
         environment: the folder that ``build.py`` made.
         base: a folder for models, inputs and outputs; the packs are linked into it.
         frontend: whether it serves the real pages, or an empty one.
+        environ: more variables, such as a Hub's address; without them it is offline.
     """
 
-    def __init__(self, environment: Path, version: str, base: Path, *, frontend: bool = False, pack: Path | None = None) -> None:
+    def __init__(
+        self, environment: Path, version: str, base: Path, *, frontend: bool = False, environ: Mapping[str, str] | None = None
+    ) -> None:
         self.base, self.version = base, version
         for folder in ("custom_nodes", "web", "input", "output", "models/loras", "models/diffusers"):
             (base / folder).mkdir(parents=True, exist_ok=True)
         (base / "web" / "index.html").write_text("ok", encoding="utf-8")
-        for name, source in ((PACK, pack or ROOT / "comfy_nodes"), ("physmotion_test", ROOT / "tests" / "comfy" / "pack")):
+        for name, source in ((PACK, ROOT / "comfy_nodes"), ("physmotion_test", ROOT / "tests" / "comfy" / "pack")):
             if not (base / "custom_nodes" / name).exists():
                 (base / "custom_nodes" / name).symlink_to(source)
-        self._environment, self._pages = environment, base / "web"
+        self._environment, self._pages, self._environ = environment, base / "web", dict(environ or {})
         if frontend:
             self._pages = environment / "frontend" / "comfyui_frontend_package" / "static"
         self.log = base / "server.log"
@@ -56,7 +60,7 @@ class Server:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON"))}
         environ = {
             **kept, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "HF_HOME": str(self.base / "hub"),
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "comfy" / "shim"), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "comfy" / "shim"), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1", **self._environ,
         }  # fmt: skip
         command = [
             str(self._environment / "server" / "bin" / "python"), "main.py", "--cpu",
