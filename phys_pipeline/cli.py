@@ -26,12 +26,9 @@ _SCORES_SCHEMA = "phys-pipeline/scores"
 _ENDINGS = (".mp4", ".gif", ".webp")
 _MODULES = {  # commands with an argument parser of their own: module with `main(arguments) -> exit code`, help
     "adapter": ("phys_pipeline.adapters.command", "inspect, convert, check and merge LoRA files"),
-<<<<<<< HEAD
     "comfy": ("phys_pipeline.comfy", "install the nodes into ComfyUI"),
-=======
     "fetch": ("phys_pipeline.adapters.fetch_command", "download an adapter from the Hugging Face Hub"),
     "publish": ("phys_pipeline.adapters.publish_command", "publish an adapter on the Hugging Face Hub, checked"),
->>>>>>> 564e94b9c5d3a698512be9757174891bd34de6b6
     "evaluate": ("phys_pipeline.evaluation.evaluate_command", "measure generated videos with many metrics and write a report"),
     "doctor": ("phys_pipeline.evaluation.doctor", "show what each metric needs and whether it is here"),
     "prompts": ("phys_pipeline.evaluation.prompts.command", "label prompts by their motion, list our own set"),

@@ -60,7 +60,8 @@ class Server:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTHON"))}
         environ = {
             **kept, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "HF_HOME": str(self.base / "hub"),
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "comfy" / "shim"), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1", **self._environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "comfy" / "shim"), str(ROOT)]), "PYTHONDONTWRITEBYTECODE": "1",
+            **self._environ,
         }  # fmt: skip
         command = [
             str(self._environment / "server" / "bin" / "python"), "main.py", "--cpu",
