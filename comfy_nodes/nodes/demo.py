@@ -60,11 +60,11 @@ class EmbeddedDemo(io.ComfyNode):
             handle = replace(handle, adapter=path)
             made = videos_of(handle, prompt, seed, 1, ("baseline", "physics"), settings)
             first, second = made["baseline"][0], made["physics"][0]
-            about = f"first: seed {seed} without the adapter; second: the same seed with {path.name}"
+            about = f"first: without the adapter\nsecond: with {path.name}"
         else:
             videos = videos_of(handle, prompt, seed, count, ("baseline",), settings)["baseline"]
             reports = [score_video(video) for video in videos]
             place, _ = judged([Candidate(seed + i, r.loss["composite"], r.dynamic_degree) for i, r in enumerate(reports)])
             first, second = videos[0], videos[place]
-            about = f"first: seed {seed}; second: seed {seed + place}, the lowest motion loss of {count} seeds that is not still"
+            about = f"first: seed {seed}\nsecond: seed {seed + place}, best of {count}"
         return io.NodeOutput(image_of(first), image_of(second), float(first.fps), about, ui=shown(cls, about))

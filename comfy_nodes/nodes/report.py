@@ -14,7 +14,6 @@ from PIL import Image
 from phys_pipeline import __version__
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.media.card import score_plot
-from phys_pipeline.scoring import score_table
 
 from .running import as_image, shown
 from .schema import MOTION_SCORE, field, result, schema
@@ -84,5 +83,5 @@ class ScoreReport(io.ComfyNode):
             with atomic_file(stem.with_suffix(".png")) as temporary:
                 Image.fromarray(plot).save(temporary, format="PNG")
         text = json.dumps({key: value for key, value in content.items() if key != "graph"}, indent=2, ensure_ascii=False)
-        table = f"{score_table(reports)}\n{label_b} minus {label_a}: {delta:+.3f}"
-        return io.NodeOutput(delta, text, as_image(plot), ui=shown(cls, table, plot))
+        short = f"{label_b} minus {label_a}:\n{delta:+.3f} (negative: {label_b} is more coherent)"
+        return io.NodeOutput(delta, text, as_image(plot), ui=shown(cls, short, plot))

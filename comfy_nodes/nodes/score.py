@@ -11,7 +11,7 @@ from comfy_api.latest import Input, io
 from phys_pipeline.errors import MediaError
 from phys_pipeline.media.card import score_plot
 from phys_pipeline.media.video import Clip
-from phys_pipeline.scoring import describe, score_video
+from phys_pipeline.scoring import score_video
 
 from .clips import clip_of, pictures_of
 from .running import Steps, as_image, shown
@@ -29,6 +29,12 @@ def loss_of(report: dict[str, Any], motion_class: str) -> float:
 def report_of(clip: Clip, preset: str = "calibrated", start_frame: int = 0) -> dict[str, Any]:
     """A MOTION_SCORE: phys_pipeline's motion report, and where in the video it starts."""
     return {**score_video(clip, preset=preset).to_dict(), "start_frame": start_frame}
+
+
+def summary(report: dict[str, Any], score: float) -> str:
+    """Two short lines: all that a node has room for."""
+    kind = "hardly moves" if report["is_static"] else report["dominant"]
+    return f"motion loss {score:.3f}, lower is better\n{kind}, dynamic degree {report['dynamic_degree']:.2f}"
 
 
 class SpectralScore(io.ComfyNode):
@@ -85,4 +91,4 @@ class SpectralScore(io.ComfyNode):
         report = report_of(clip_of(chosen, rate, "the video", Steps(len(chosen))), preset, start_frame)
         plot, score = score_plot([report], [f"{report['frames']} frames"]), loss_of(report, motion_class)
         text = json.dumps({"score": score, "motion_class": motion_class, **report}, indent=2)
-        return io.NodeOutput(score, report, text, as_image(plot), ui=shown(cls, describe(report), plot))
+        return io.NodeOutput(score, report, text, as_image(plot), ui=shown(cls, summary(report, score), plot))

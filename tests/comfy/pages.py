@@ -28,6 +28,10 @@ _QUIET = {
     "Comfy.TutorialCompleted": True, "Comfy.InstalledVersion": "9.9.9", "Comfy.Workflow.ShowMissingModelsWarning": False,
     "Comfy.Minimap.Visible": False, "LiteGraph.Canvas.MinFontSizeForLOD": 0,  # letters at any zoom
 }  # fmt: skip
+_ROOM = {  # for what they show once they have run
+    "PhysMotion_SpectralScore": [250, 520], "PhysMotion_ScoreReport": [320, 520], "PhysMotion_EmbeddedDemo": [280, 300],
+    "PhysMotion_MotionFilter": [300, 380], "SaveVideo": [460, 420],
+}  # fmt: skip
 _VIDEOS = """((type) => {
     const node = window.app.graph._nodes.find(node => node.type === type);
     const parts = [node.videoContainer, ...(node.imgs || []), ...(node.widgets || []).map(widget => widget.element)];
@@ -52,7 +56,10 @@ def open_graph(page: Page, graph: Graph) -> dict[str, Any]:
         "window.app.graph._nodes.forEach(node => (node.widgets || []).filter(w => w.name === 'control_after_generate')"
         ".forEach(w => { w.value = 'fixed'; }))"
     )
-    page.evaluate("window.app.graph.arrange(90)")
+    page.evaluate(
+        f"(room => window.app.graph._nodes.forEach(node => room[node.type] && node.setSize(room[node.type])))({json.dumps(_ROOM)})"
+    )
+    page.evaluate("window.app.graph.arrange(60)")
     page.evaluate(_FIT)
     return json.loads(page.evaluate("JSON.stringify(window.app.graph.serialize())"))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from browser import EXECUTABLE, Page
 from pages import fit, ready, wait_for_video
+from PIL import Image
 from server import PACK, ROOT
 
 SHOTS = os.environ.get("COMFY_SCREENSHOT")  # a file to write the picture of the documentation to
@@ -44,6 +45,7 @@ def test_an_example_runs_in_the_pages(newest, page):
     page.evaluate("new Promise(done => setTimeout(done, 1500))")
     if SHOTS:
         page.screenshot(Path(SHOTS))
+        Image.open(SHOTS).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(SHOTS, optimize=True)
 
 
 def test_names_and_tooltips_are_in_the_pages(page):

@@ -114,7 +114,7 @@ def test_embedded_demo(server):
     result = server.run(graph).ok()
     assert json.loads(result.text("3"))["difference"] == 0
     assert json.loads(result.text("4"))["difference"] > 0
-    assert "of 2 seeds" in json.loads(result.text("5"))["value"]
+    assert "best of 2" in json.loads(result.text("5"))["value"]
 
 
 def test_a_model_folder_of_the_user(server, models):

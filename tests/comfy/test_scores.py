@@ -48,7 +48,7 @@ def test_settings_of_the_score(server):
     expected = score_video(ImageBatch(moving(frames=40)[5:25], 8.0), preset="paper")
     assert report(result, "3")["frames"] == 20 and report(result, "3")["start_frame"] == 5
     assert report(result, "4") == expected.loss["rotation"]
-    assert "composite loss" in result.text("2") and result.outputs["2"]["images"]
+    assert "motion loss" in result.text("2") and result.outputs["2"]["images"]
 
 
 def test_a_video_brings_its_rate(server):

@@ -1,13 +1,40 @@
 """Adapters of the Hub in ComfyUI's folder for LoRAs."""
 
+import hashlib
+
 import pytest
-from test_fetch import WEIGHTS, downloads, folder, published  # noqa: F401  # fixtures
+from hub_adapter import make_run
+from hub_server import Fault
+from hub_server.server import TOKEN
 
 from phys_pipeline.adapters.comfyui_loras import fetch_into
 from phys_pipeline.errors import AdapterError, HubError
 
+WEIGHTS = "pytorch_lora_weights.safetensors"
 
-def test_place_and_reuse(published, client, folder, tmp_path):  # noqa: F811
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs") / "physics")
+
+
+@pytest.fixture
+def published(here, folder):
+    """owner/physics with an adapter, at two commits; the first is tagged v1."""
+    store = here.store
+    repo, _ = store.create("model", "owner/physics", store.accounts[TOKEN], private=False)
+    tree = dict(repo.head.tree)
+    for path in (WEIGHTS, "comfyui/physics.safetensors"):
+        data = (folder / path).read_bytes()
+        digest = hashlib.sha256(data).hexdigest()
+        store.large_file(digest).write_bytes(data)
+        tree[path] = store.large_entry(digest, len(data))
+    here.first = repo.refs["refs/tags/v1"] = store.commit(repo, "refs/heads/main", tree, "fill", "", "owner")
+    here.second = store.commit(repo, "refs/heads/main", {**tree, "README.md": store.small(b"# more")}, "more", "", "owner")
+    return here
+
+
+def test_place_and_reuse(published, client, folder, tmp_path):
     """The file lies under its repository and commit; a commit that is there, and with offline a branch, needs no network."""
     path = fetch_into(tmp_path, "owner/physics", hub=client)
     assert path.relative_to(tmp_path).as_posix() == f"physmotion/owner__physics/{published.second[:8]}/{WEIGHTS}"
@@ -23,7 +50,7 @@ def test_place_and_reuse(published, client, folder, tmp_path):  # noqa: F811
 @pytest.mark.parametrize(
     "name", ["../outside.safetensors", "/etc/x.safetensors", "a/../../x.safetensors", "weights.bin", "weights.pt", "x.ckpt"]
 )
-def test_names_that_are_refused(published, client, tmp_path, name):  # noqa: F811
+def test_names_that_are_refused(published, client, tmp_path, name):
     asked = len(published.log)
     with pytest.raises(AdapterError, match="no safetensors file within"):
         fetch_into(tmp_path, "owner/physics", name, hub=client)
@@ -36,9 +63,7 @@ def test_repositories_that_are_none(tmp_path, repo, client):
         fetch_into(tmp_path, repo, hub=client)
 
 
-def test_nothing_is_half_there_after_a_cut_download(published, client, tmp_path):  # noqa: F811
-    from hub_server import Fault
-
+def test_nothing_is_half_there_after_a_cut_download(published, client, tmp_path):
     published.inject(Fault(r"GET /download", cut=100, times=100))
     with pytest.raises((HubError, AdapterError)):
         fetch_into(tmp_path, "owner/physics", hub=client)
