@@ -56,9 +56,7 @@ def open_graph(page: Page, graph: Graph) -> dict[str, Any]:
         "window.app.graph._nodes.forEach(node => (node.widgets || []).filter(w => w.name === 'control_after_generate')"
         ".forEach(w => { w.value = 'fixed'; }))"
     )
-    page.evaluate(
-        f"(room => window.app.graph._nodes.forEach(node => room[node.type] && node.setSize(room[node.type])))({json.dumps(_ROOM)})"
-    )
+    page.evaluate(f"(room => window.app.graph._nodes.forEach(n => room[n.type] && n.setSize(room[n.type])))({json.dumps(_ROOM)})")
     page.evaluate("window.app.graph.arrange(60)")
     page.evaluate(_FIT)
     return json.loads(page.evaluate("JSON.stringify(window.app.graph.serialize())"))

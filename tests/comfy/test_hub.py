@@ -4,7 +4,7 @@ import json
 
 import pytest
 from assets import DIFFUSERS
-from conftest import VERSIONS
+from build import ENGINES
 from graphs import load_lora, look, native, own, sampled
 from hub_server import HubServer
 from hub_server.server import TOKEN
@@ -38,7 +38,7 @@ def connected(environment, models, hub, tmp_path_factory):
     base = tmp_path_factory.mktemp("comfyui-hub")
     (base / "models" / "loras").mkdir(parents=True)
     (base / "models" / "diffusion_models").symlink_to(models / "diffusion_models")
-    with Server(environment, VERSIONS[0], base, environ=hub.environment(base / "home")) as server:
+    with Server(environment, ENGINES[0].version, base, environ=hub.environment(base / "home")) as server:
         yield server
 
 
