@@ -38,7 +38,7 @@ def fetch_into(
     fetched = fetch_adapter(f"{repo_id}@{revision}", weight_name=filename or None, hub=hub)
     target = folder / fetched.commit[:8]
     target.mkdir(parents=True, exist_ok=True)
-    copied = copy_adapter(fetched, target)[0]
+    copied = copy_adapter(fetched, target)
     with atomic_file(folder / _note(revision)) as temporary:
         temporary.write_text(fetched.commit[:8], encoding="ascii")
     return copied

@@ -19,6 +19,12 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture
+def loras(tmp_path):
+    (tmp_path / "loras").mkdir()
+    return tmp_path / "loras"
+
+
+@pytest.fixture
 def published(here, folder):
     """owner/physics with an adapter, at two commits; the first is tagged v1."""
     store = here.store
@@ -34,44 +40,44 @@ def published(here, folder):
     return here
 
 
-def test_place_and_reuse(published, client, folder, tmp_path):
+def test_place_and_reuse(published, client, folder, loras):
     """The file lies under its repository and commit; a commit that is there, and with offline a branch, needs no network."""
-    path = fetch_into(tmp_path, "owner/physics", hub=client)
-    assert path.relative_to(tmp_path).as_posix() == f"physmotion/owner__physics/{published.second[:8]}/{WEIGHTS}"
+    path = fetch_into(loras, "owner/physics", hub=client)
+    assert path.relative_to(loras).as_posix() == f"physmotion/owner__physics/{published.second[:8]}/{WEIGHTS}"
     assert path.read_bytes() == (folder / WEIGHTS).read_bytes()
     asked = len(published.log)
-    assert fetch_into(tmp_path, "owner/physics", offline=True, hub=client) == path
-    assert fetch_into(tmp_path, "owner/physics", revision=published.second, hub=client) == path
+    assert fetch_into(loras, "owner/physics", offline=True, hub=client) == path
+    assert fetch_into(loras, "owner/physics", revision=published.second, hub=client) == path
     assert len(published.log) == asked
-    named = fetch_into(tmp_path, "owner/physics", "comfyui/physics.safetensors", "v1", hub=client)
-    assert named.relative_to(tmp_path / "physmotion").as_posix() == f"owner__physics/{published.first[:8]}/physics.safetensors"
+    named = fetch_into(loras, "owner/physics", "comfyui/physics.safetensors", "v1", hub=client)
+    assert named.relative_to(loras / "physmotion").as_posix() == f"owner__physics/{published.first[:8]}/physics.safetensors"
 
 
 @pytest.mark.parametrize(
     "name", ["../outside.safetensors", "/etc/x.safetensors", "a/../../x.safetensors", "weights.bin", "weights.pt", "x.ckpt"]
 )
-def test_names_that_are_refused(published, client, tmp_path, name):
+def test_names_that_are_refused(published, client, loras, name):
     asked = len(published.log)
     with pytest.raises(AdapterError, match="no safetensors file within"):
-        fetch_into(tmp_path, "owner/physics", name, hub=client)
-    assert len(published.log) == asked and not list(tmp_path.iterdir())
+        fetch_into(loras, "owner/physics", name, hub=client)
+    assert len(published.log) == asked and not list(loras.iterdir())
 
 
 @pytest.mark.parametrize("repo", ["physics", "../x/y", "https://elsewhere.org/a/b", "owner/..", "a/b/c", ""])
-def test_repositories_that_are_none(tmp_path, repo, client):
+def test_repositories_that_are_none(loras, repo, client):
     with pytest.raises(AdapterError, match="write owner/name"):
-        fetch_into(tmp_path, repo, hub=client)
+        fetch_into(loras, repo, hub=client)
 
 
-def test_nothing_is_half_there_after_a_cut_download(published, client, tmp_path):
+def test_nothing_is_half_there_after_a_cut_download(published, client, loras):
     published.inject(Fault(r"GET /download", cut=100, times=100))
     with pytest.raises((HubError, AdapterError)):
-        fetch_into(tmp_path, "owner/physics", hub=client)
-    assert not list(tmp_path.rglob("*.safetensors"))
+        fetch_into(loras, "owner/physics", hub=client)
+    assert not list(loras.rglob("*.safetensors"))
     published.calm()
-    assert fetch_into(tmp_path, "owner/physics", hub=client).is_file()
+    assert fetch_into(loras, "owner/physics", hub=client).is_file()
 
 
-def test_offline_without_a_copy(tmp_path, client):
+def test_offline_without_a_copy(loras, client):
     with pytest.raises(AdapterError, match="offline_only"):
-        fetch_into(tmp_path, "owner/physics", offline=True, hub=client)
+        fetch_into(loras, "owner/physics", offline=True, hub=client)
