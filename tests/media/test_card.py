@@ -26,7 +26,7 @@ def report(images):
 @pytest.mark.parametrize("style", STYLES)
 def test_only_the_card_changes(images, report, style):
     before = images.clone()
-    drawn = draw_scores(images, report, style=style, position="bottom left", size=25)
+    drawn = draw_scores(images, report, style=style, position="bottom left", size=15)
     assert torch.equal(images, before) and drawn.shape == images.shape
     rows, columns = (drawn != images).any(dim=(0, 3)).nonzero(as_tuple=True)
     assert rows.min() >= 40 and columns.max() < 140  # the lower left
