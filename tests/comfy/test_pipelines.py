@@ -84,6 +84,8 @@ def test_interrupt_ends_within_a_step_and_the_next_prompt_runs(server):
 
     server.run(run(1, 76)).ok()
     prompt = server.queue(run(1000, 77))
+    while not server.get("/queue")["queue_running"]:  # an interruption before its start is forgotten
+        time.sleep(0.05)
     time.sleep(1.5)
     server.post("/interrupt", {})
     assert server.finished(prompt).message("execution_interrupted") is not None
