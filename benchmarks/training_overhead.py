@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `benchma
 
 from benchmarks.timing import median_interval
 from phys_pipeline.atomic import atomic_file
-from phys_pipeline.families import get_family
+from phys_pipeline.families import find_family
 from phys_pipeline.spectral import SpectralConfig, SpectralMotionLoss
 from training.config import load_config
 from training.filling import prepare_dataset
@@ -63,12 +63,12 @@ def make_steps(folder: str, form: str) -> dict[str, Callable[[int], object]]:
     common = [f"cache_dir={folder}/cache", f"data={ROOT / 'samples' / 'clips'}", "gradient_ratio_every=0", f"motion_form={form}"]
     tiny = ROOT / "training" / "configs" / "tiny.yaml"
     config = load_config(tiny, common)
-    accelerator, family = start_accelerator(config), get_family(config.family)
+    accelerator, family = start_accelerator(config), find_family(config.model, config.family)
     dataset, vae = prepare_dataset(config, family, device=accelerator.device)
     steps: dict[str, Callable[[int], object]] = {}
     for name, changes in CHANGES.items():
         own = load_config(tiny, [*common, *changes, f"output_dir={folder}/{name}"])
-        trainer = Trainer(own, accelerator, get_family(own.family), dataset, vae, spectral_config(own))
+        trainer = Trainer(own, accelerator, find_family(own.model, own.family), dataset, vae, spectral_config(own))
         records = RunLog(own.output_dir, start_step=0, max_steps=own.max_train_steps, show_bar=False)
         steps[name] = lambda step, trainer=trainer, records=records: records.write(step + 1, trainer.step(step))
 

@@ -52,13 +52,15 @@ class NoisePath(ABC):
         generator: torch.Generator | None = None,
         law: Literal["logit_normal", "uniform", "stratified"] = "logit_normal",
         shift: float = 1.0,
+        span: tuple[float, float] = (0.0, 1.0),
     ) -> Tensor:
         """Draw ``n`` values of sigma, float32 (n,), on the generator's device (CPU without one).
 
         ``logit_normal``: u = sigmoid(N(0, 1)), the usual training law of rectified-flow video models. ``uniform``: u in [0, 1].
         ``stratified``: also uniform over many draws, but the n values fall one into each of n equal slices (in random
         order), so that every batch holds its share of low noise; draw for the whole global batch at once, since one value
-        alone can't be stratified. Then ``sigma = shift_sigma(u, shift)``, once.
+        alone can't be stratified. Then ``sigma = shift_sigma(u, shift)``, once. ``span`` keeps sigma between two values: the
+        draws follow the law as it is there.
         """
         if n < 1:
             raise ConfigError(f"cannot draw {n} noise levels: ask for at least 1")
@@ -70,6 +72,9 @@ class NoisePath(ABC):
             u = torch.rand(n, generator=generator, device=device, dtype=torch.float32)
             if law == "stratified":
                 u = (torch.randperm(n, generator=generator, device=device) + u) / n
+        if tuple(span) != (0.0, 1.0):
+            share = torch.special.ndtr(torch.logit(u.double())) if law == "logit_normal" else u
+            return sigma_at(share, law, shift, span).float().clamp(*span)
         return shift_sigma(u, shift).clamp(0.0, 1.0)
 
 
@@ -166,6 +171,17 @@ class VariancePreserving(NoisePath):
     def timestep(self, sigma: Tensor) -> Tensor:  # (B,)
         sigma = _check_sigma(sigma)
         return (sigma.double() * (len(self.alphas_cumprod) - 1)).round().long()
+
+
+def sigma_at(share: Tensor, law: str, shift: float = 1.0, span: tuple[float, float] = (0.0, 1.0)) -> Tensor:  # (...)
+    """Sigma below which that share of the law's draws lies, of those between the ends of ``span``."""
+    low, high = (fraction_below(sigma, law, shift) for sigma in span)
+    if not low < high:
+        raise ConfigError(f"no noise level lies between {span[0]} and {span[1]}: use 0 <= low < high <= 1")
+    u = low + (high - low) * share
+    if law == "logit_normal":
+        u = torch.sigmoid(torch.special.ndtri(u))
+    return shift_sigma(u, shift)
 
 
 def fraction_below(threshold: float, law: str = "logit_normal", shift: float = 1.0) -> float:

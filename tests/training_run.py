@@ -25,6 +25,7 @@ def make_base(root: Path, clips: int = 3, frames: int = 13) -> Path:
 def settings(base, output, **changes):
     values = {
         "model": str(base / "model"), "data": str(base / "clips"), "cache_dir": str(base / "cache"), "output_dir": str(output),
+        "family": "hunyuan_video",
         "frames": 5, "height": 16, "width": 16, "rank": 2, "precision": "fp32", "shift": 1.0, "learning_rate": 1e-2,
         "lr_warmup_steps": 2, "train_batch_size": 2, "max_train_steps": 10, "checkpoint_every": 5, "seed": 3,
     }  # fmt: skip

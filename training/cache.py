@@ -124,6 +124,7 @@ def model_identities(config: TrainConfig, family: VideoFamily, vae: Any) -> tupl
         identities.append({name: weights_identity(folder / name) for name in components})
     generation = family.generation_defaults(config.model)
     text = {"template": generation.get("prompt_template"), "length": generation.get("max_sequence_length"), **identities[1]}
+    text |= family.text_settings(generation)
     return content_key(**identities[0], **family.encoding_settings(vae)), content_key(**text)
 
 

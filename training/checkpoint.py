@@ -26,7 +26,7 @@ from training.weights import load_trained, result_path
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"checkpoint-(\d+)")
-_FIXED = ("family", "rank", "alpha", "lora_targets")  # a checkpoint fits no other adapter
+_FIXED = ("family", "expert", "rank", "alpha", "lora_targets")  # a checkpoint fits no other adapter
 _MEANING = (  # what the adapter is said to be trained with: another value would make its record untrue
     "model", "seed", "frames", "height", "width", "fps", "frame_extraction", "samples_per_clip", "window_stride",
     "max_clip_seconds", "repeated_frames", "vae_precision", "vae_tiling",

@@ -70,7 +70,8 @@ class TrainConfig:
 
     # base model
     model: str = "tiny"  # "tiny" (embedded), a diffusers folder, or a Hub id
-    family: str = "hunyuan_video"
+    family: str | None = None  # default: the one that the model's files name; `phys-pipeline families` lists them
+    expert: str | None = None  # of a model with several transformers, the one to train: Wan 2.2 has high and low (noise)
 
     # clips
     data: str = "samples/clips"  # folder of clips with .txt captions of the same name, or a table .csv, .jsonl or .parquet

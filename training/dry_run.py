@@ -31,13 +31,14 @@ import torch
 
 from phys_pipeline.adapters.layers import linear_layers
 from phys_pipeline.errors import ConfigError, DataError, ModelError, first_line
-from phys_pipeline.families import VideoFamily, get_family
+from phys_pipeline.families import VideoFamily
 from phys_pipeline.families.sources import TINY, tiny_folder
 from training.buckets import config_buckets, steps_of_epochs
 from training.checkpoint import check_resume, find_resume, finished_run, is_fresh, refuse_unfinished
 from training.config import TrainConfig
 from training.data import SkipClip, plan_windows
 from training.launch import check_devices
+from training.model_family import model_family
 from training.objective import check_scored_frames, share_below, spectral_config
 from training.optimizer import check_optimizer
 from training.quantization import BYTES, check_quantization
@@ -76,7 +77,7 @@ def dry_run(config: TrainConfig) -> str:
     check_trackers(config.trackers)
     check_optimizer(config)
     check_quantization(config)
-    family = get_family(config.family)
+    config, family = model_family(config, open_points)
     processes = config.num_processes or int(os.environ.get("WORLD_SIZE", "1"))
     check_devices(config, processes)
     vae = empty_part("vae", config, family, open_points)
@@ -107,9 +108,8 @@ def dry_run(config: TrainConfig) -> str:
         f"{config.max_train_steps * batch / samples:.2f} epochs of {samples / batch:.1f} steps",
         f"resume: {_resume(config, processes)}",
     ]
-    patch = math.prod((transformer.config.patch_size_t, *(transformer.config.patch_size,) * 2))
-    text = int(family.generation_defaults(config.model)["max_sequence_length"])
-    video = math.prod(latent) // patch
+    text = family.text_tokens(family.generation_defaults(config.model))
+    video = math.prod(latent) // (_patch(transformer.config) * family.packing**2)
     lines.append(
         f"sample: {config.frames}x{config.height}x{config.width} pixels = {channels}x{'x'.join(map(str, latent))} latents = "
         f"{video} tokens, and up to {text} of text"
@@ -136,7 +136,7 @@ def empty_part(part: str, config: TrainConfig, family: VideoFamily, open_points:
     """
     folder: Path | None = tiny_folder() if config.model == TINY else Path(config.model)
     class_name = family.spec.transformer_class if part == "transformer" else family.spec.vae_class
-    library = "diffusers"
+    library = family.spec.modules.get(part, "diffusers")
     if folder is not None and folder.is_dir():
         try:
             library, class_name = json.loads((folder / "model_index.json").read_text(encoding="utf-8"))[part]
@@ -187,8 +187,8 @@ def estimate_memory(
 ) -> Memory:
     """Bytes on one device; `tokens` are those of all samples of one forward pass, text included."""
     settings = transformer.config
-    width = settings.num_attention_heads * settings.attention_head_dim
-    blocks = settings.num_layers + settings.num_single_layers
+    width = settings.get("hidden_size") or settings.num_attention_heads * settings.attention_head_dim
+    blocks = len(transformer_blocks(transformer))
     full = config.rank is None
     per_value = 2 if config.precision == "fp32" else 1
     block = 34 * tokens * width * per_value
@@ -201,6 +201,12 @@ def estimate_memory(
         activations=blocks * block,
         activations_checkpointed=blocks * 2 * tokens * width * per_value + block,
     )
+
+
+def _patch(settings: Any) -> int:
+    """Latent places in one token."""
+    side = settings.get("patch_size") or 1
+    return math.prod(side) if isinstance(side, (list, tuple)) else side**2 * (settings.get("patch_size_t") or 1)
 
 
 def _weight_bytes(config: TrainConfig, transformer: Any, parameters: int, parts: int) -> int:
@@ -269,14 +275,15 @@ def _histogram(config: TrainConfig, family: VideoFamily, open_points: list[str])
             shift = family.spec.default_shift
             open_points.append(f"the scheduler's shift: the family's {shift:g} was taken")
     steps = min(config.max_train_steps, _HISTOGRAM_STEPS)
-    levels = torch.cat([noise_levels(family.path, config, shift, step, config.train_batch_size) for step in range(steps)])
+    batch, span = config.train_batch_size, family.sigma_range
+    levels = torch.cat([noise_levels(family.path, config, shift, step, batch, span) for step in range(steps)])
     counts = torch.histc(levels, bins=_BINS, min=0, max=1)
     lines = [f"noise levels of {len(levels)} samples ({config.sigma_law} law, shift {shift:g}):"]
     for index, count in enumerate(counts.tolist()):
         lines.append(f"  sigma {index / _BINS:.1f}-{(index + 1) / _BINS:.1f} {'#' * round(50 * count / len(levels)):50s} "
                      f"{100 * count / len(levels):5.1f} %")  # fmt: skip
     if {"spectral", "anchored"} & set(config.active):
-        share = 100 * share_below(config, shift)
+        share = 100 * share_below(config, shift, span)
         lines.append(f"  below sigma_max={config.sigma_max:g}, so with a motion loss: {share:.1f} % expected, "
                      f"{100 * (levels < config.sigma_max).float().mean():.1f} % of these")  # fmt: skip
     return lines

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from phys_pipeline.errors import ModelError, PhysPipelineError
-from phys_pipeline.families import VideoFamily, get_family
+from phys_pipeline.families import VideoFamily
 from training.buckets import config_buckets
 from training.cache import TensorCache, caches, latents_key, model_identities, text_key
 from training.config import TrainConfig
 from training.data import SkipClip, read_windows
+from training.model_family import model_family
 from training.sources import Clip, read_digest
 
 log = logging.getLogger(__name__)
@@ -63,15 +64,19 @@ def encode_clip(
 
 
 def encode_caption(
-    caption: str, cache: TensorCache, config: TrainConfig, text_identity: str, encode: Callable[[list[str]], dict[str, Tensor]]
-) -> Outcome:
-    """Encode a caption unless the cache has it. Raises ModelError on an all-zero mask and on values that are not finite."""
+    caption: str, cache: TensorCache, config: TrainConfig, text_identity: str,
+    encode: Callable[[list[str]], dict[str, Tensor]], optional_masks: tuple[str, ...] = (),
+) -> Outcome:  # fmt: skip
+    """Encode a caption unless the cache has it.
+
+    Raises ModelError on an all-zero mask that is none of `optional_masks` and on values that are not finite.
+    """
     key = text_key(caption, config, text_identity)
     if cache.has(key):
         return Outcome("reused")
     row = {name: value[0] for name, value in encode([caption]).items()}
     for name, value in row.items():
-        if "mask" in name and not value.any():  # the token refiner divides by the mask's sum
+        if "mask" in name and name not in optional_masks and not value.any():  # the token refiner divides by the mask's sum
             raise ModelError(f"the caption {caption!r} encodes to no token at all; use words that the text encoder knows")
         if value.is_floating_point() and not torch.isfinite(value).all():
             raise ModelError(f"the text encoder gave values that are not finite for {caption!r}; set precision=fp32")
@@ -119,7 +124,8 @@ class Encoder:
             return read_digest(item)
         if kind == "clip":
             return encode_clip(item, self.latents, self.config, self.vae_identity, self._encode_video)
-        return encode_caption(item, self.text, self.config, self.text_identity, self._encode_text)
+        masks = self.family.optional_masks
+        return encode_caption(item, self.text, self.config, self.text_identity, self._encode_text, masks)
 
     def release(self) -> None:
         """Make room for the transformer."""
@@ -154,6 +160,6 @@ def do_in_worker(settings: str, kind: str, item: Any) -> Any:
 @lru_cache(maxsize=1)
 def make_encoder(settings: str) -> Encoder:
     """This process's encoder, on its first GPU where it has one; `settings` are those of a TrainConfig as JSON."""
-    config = TrainConfig(**json.loads(settings))
+    config, family = model_family(TrainConfig(**json.loads(settings)))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return Encoder(config, get_family(config.family), device, DTYPES[config.vae_precision], DTYPES[config.precision])
+    return Encoder(config, family, device, DTYPES[config.vae_precision], DTYPES[config.precision])

@@ -13,12 +13,13 @@ from typing import Any, Protocol
 import torch
 
 from phys_pipeline.errors import DataError, ModelError
-from phys_pipeline.families import VideoFamily, get_family
+from phys_pipeline.families import VideoFamily
 from phys_pipeline.tables import write_table
 from training.cache import CachedDataset, collect
 from training.config import TrainConfig
 from training.encoding import DTYPES, Encoder, Outcome, do_in_worker
 from training.launch import start_accelerator
+from training.model_family import model_family
 from training.pool import Engine, Failure, Job
 from training.sources import Clip, Skipped, join_digests, reason_table, select_entries
 
@@ -177,7 +178,8 @@ def cache_only(config: TrainConfig) -> str | None:
     if not accelerator.is_main_process:
         logging.getLogger("training").setLevel(logging.WARNING)
     main, world = accelerator.is_main_process, (accelerator.process_index, accelerator.num_processes)
-    family, dtypes = get_family(config.family), (DTYPES[config.vae_precision], DTYPES[config.precision])
+    config, family = model_family(config)
+    dtypes = (DTYPES[config.vae_precision], DTYPES[config.precision])
     encoder = Encoder(config, family, accelerator.device, *dtypes)
     return cache_report(encoder, over_ranks(encoder, *world, gather_object), write=main)
 

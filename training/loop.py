@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -23,7 +24,7 @@ from phys_pipeline import __version__
 from phys_pipeline.adapters import adapter_at, adapter_names
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError, ModelError
-from phys_pipeline.families import VideoFamily, get_family
+from phys_pipeline.families import VideoFamily
 from phys_pipeline.spectral import SpectralConfig
 from training.buckets import batch_indices, steps_of_epochs
 from training.cache import CachedDataset
@@ -42,6 +43,7 @@ from training.config import PRIVATE, TrainConfig
 from training.encoding import DTYPES
 from training.filling import prepare_dataset
 from training.launch import start_accelerator
+from training.model_family import model_family
 from training.objective import (
     Batch,
     Objective,
@@ -58,7 +60,7 @@ from training.objectives.coherence_weighted import CoherenceWeights
 from training.optimizer import WeightAverage, check_optimizer
 from training.placement import place
 from training.quantization import check_quantization, quantize_blocks
-from training.report import measured, write_report
+from training.report import write_report
 from training.schedule import generator, learning_rate, model_shift, noise_levels
 from training.sharding import gathered, whole
 from training.tracking import FreezingAlarm, RunLog, check_trackers
@@ -95,7 +97,7 @@ def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
         logging.getLogger("training").setLevel(logging.WARNING)
     accelerator.wait_for_everyone()
 
-    family = get_family(config.family)
+    config, family = model_family(config)
     prepare = partial(
         prepare_dataset,
         family=family,
@@ -219,7 +221,7 @@ class Trainer:
             form = f"{config.motion_form} form, " if "spectral" in config.active else ""
             log.info(
                 "motion loss: %s, %s%s preset; %.0f %% of samples carry it (sigma_max=%g, %s, %s law, shift %g)",
-                config.motion_space, form, config.motion_preset, 100 * share_below(config, self.shift),
+                config.motion_space, form, config.motion_preset, 100 * share_below(config, self.shift, self.family.sigma_range),
                 config.sigma_max, config.motion_sigma, config.sigma_law, self.shift,
             )  # fmt: skip
 
@@ -259,7 +261,7 @@ class Trainer:
         rate = learning_rate(config, step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        sigmas = noise_levels(self.family.path, config, self.shift, step, self.global_batch)
+        sigmas = noise_levels(self.family.path, config, self.shift, step, self.global_batch, self.family.sigma_range)
         terms = self.objective.names
         sums = torch.zeros(4 + 3 * len(terms), dtype=torch.float64)  # of step_numbers
         ratio, names = None, []
@@ -316,10 +318,15 @@ class Trainer:
         x0 = torch.stack([self.dataset.clean(i) for i in indices])
         noise = torch.stack([torch.randn(x0.shape[1:], generator=generator(config.seed, "noise", step, p)) for p in places])
         chances = [float(torch.rand(1, generator=generator(config.seed, "drop", step, p))) for p in places]
-        rows = [self.dataset.conditioning(i, drop=c < config.caption_dropout) for i, c in zip(indices, chances, strict=True)]
+        rows = [self._conditioning(i, drop=c < config.caption_dropout) for i, c in zip(indices, chances, strict=True)]
         conditioning = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
         batch = Batch(indices, [generator(config.seed, "objective", step, p).initial_seed() for p in places])
         return self.losses_of(x0, noise, sigma, conditioning, batch=batch), [self.dataset.samples[i].name for i in indices]
+
+    def _conditioning(self, index: int, *, drop: bool) -> Mapping[str, Tensor]:
+        """Encoded caption (no batch axis) of one sample, or what stands for it where it is dropped."""
+        row = self.dataset.conditioning(index)
+        return self.family.uncaptioned(row, self.dataset.conditioning(index, drop=True)) if drop else row
 
     def losses_of(
         self,
@@ -359,9 +366,11 @@ class Trainer:
         """What is trained, with what a reader needs to know in its provenance."""
         config = self.config
         about: dict[str, Any] = {name: getattr(config, name) for name in _RECORDED}
-        about |= {"guidance": self.guidance, "shift": self.shift, "data": self.dataset.digest(), "phys_pipeline": __version__}
-        if (scores := measured(folder)) is not None:  # of the last validation, which came before
-            about["scores"] = scores
+        if self.family.guidance_embeds:
+            about["guidance"] = self.guidance
+        if self.family.expert:
+            about["expert"] = self.family.expert
+        about |= {"shift": self.shift, "data": self.dataset.digest(), "phys_pipeline": __version__}
         folder.mkdir(exist_ok=True)
         return save_trained(self.bare_model, folder, config, self.family, about)
 

@@ -36,9 +36,13 @@ _STILL = 1e-6  # motion energy over mean square under which a clip is still and 
 Predict = Callable[[Tensor, Tensor], Tensor]  # x_t (B, C, T, H, W), sigma (B,) -> prediction (B, C, T, H, W)
 
 
-def share_below(config: TrainConfig, shift: float) -> float:
-    """Expected share of training samples whose sigma lies below `sigma_max`, so that they carry the motion term."""
-    return 1.0 if config.motion_sigma == "every_step" else fraction_below(config.sigma_max, config.sigma_law, shift)
+def share_below(config: TrainConfig, shift: float, span: tuple[float, float] = (0.0, 1.0)) -> float:
+    """Expected share of training samples, of those in `span`, whose sigma lies below `sigma_max`, so that they carry the motion
+    term."""
+    if config.motion_sigma == "every_step":
+        return 1.0
+    below, low, high = (fraction_below(sigma, config.sigma_law, shift) for sigma in (config.sigma_max, *span))
+    return min(max((below - low) / (high - low), 0.0), 1.0)
 
 
 def spectral_config(config: TrainConfig) -> SpectralConfig:

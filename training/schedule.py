@@ -33,22 +33,27 @@ def permutation(count: int, *purpose: Any) -> list[int]:
     return torch.randperm(count, generator=generator(*purpose)).tolist()
 
 
-def noise_levels(path: NoisePath, config: TrainConfig, shift: float, step: int, batch: int) -> Tensor:
-    """Sigma (batch,) float32 of one step's global batch, stratified over blocks of steps that hold at least 16 samples."""
+def noise_levels(
+    path: NoisePath, config: TrainConfig, shift: float, step: int, batch: int, span: tuple[float, float] = (0.0, 1.0)
+) -> Tensor:
+    """Sigma (batch,) float32 of one step's global batch, stratified over blocks of steps that hold at least 16 samples.
+
+    ``span``: between these values alone.
+    """
     steps = math.ceil(_SIGMA_BLOCK / batch) if config.sigma_law == "stratified" else 1
     block, place = divmod(step, steps)
-    return _sigma_block(path, batch * steps, config.seed, block, config.sigma_law, shift)[place * batch : (place + 1) * batch]
+    law = (config.sigma_law, shift, span)
+    return _sigma_block(path, batch * steps, config.seed, block, *law)[place * batch : (place + 1) * batch]
 
 
 @lru_cache(maxsize=2)
-def _sigma_block(path: NoisePath, count: int, seed: int, block: int, law: str, shift: float) -> Tensor:
-    return path.sample(count, generator(seed, "sigma", block), law=law, shift=shift)  # type: ignore[arg-type]
+def _sigma_block(path: NoisePath, count: int, seed: int, block: int, law: str, shift: float, span: tuple[float, float]) -> Tensor:
+    return path.sample(count, generator(seed, "sigma", block), law=law, shift=shift, span=span)  # type: ignore[arg-type]
 
 
 def model_shift(config: TrainConfig, family: VideoFamily) -> float:
-    """The timestep shift that the base model is sampled with: its scheduler's, else the family's."""
-    scheduler = family.load("scheduler", config.model)
-    return float(getattr(scheduler.config, "shift", None) or family.spec.default_shift)
+    """The timestep shift that the base model is sampled with at the clips' size: its scheduler's, else the family's."""
+    return family.timestep_shift(family.load("scheduler", config.model), config.frames, config.height, config.width)
 
 
 def learning_rate(config: TrainConfig, step: int) -> float:

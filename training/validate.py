@@ -24,8 +24,9 @@ from torch import Tensor
 from phys_pipeline.atomic import atomic_folder
 from phys_pipeline.errors import ConfigError, MediaError
 from phys_pipeline.families import LoadedModel
+from phys_pipeline.families.sources import local_folder
 from phys_pipeline.media import Video, read_video, side_by_side, write_video
-from phys_pipeline.noise_path import shift_sigma
+from phys_pipeline.noise_path import sigma_at
 from phys_pipeline.pipelines.ab import encode_prompt, generate
 from phys_pipeline.scoring import score_video
 from training.cache import CachedDataset
@@ -123,12 +124,10 @@ def _subset(dataset: CachedDataset, names: set[str]) -> CachedDataset:
     return part
 
 
-def sigma_quantiles(config: TrainConfig, shift: float) -> Tensor:
-    """Sigma (n,) float32 at the middles of `validation_quantiles` equal slices of the training law, rising."""
-    u = (torch.arange(config.validation_quantiles) + 0.5) / config.validation_quantiles
-    if config.sigma_law == "logit_normal":
-        u = torch.sigmoid(torch.special.ndtri(u))
-    return shift_sigma(u, shift)
+def sigma_quantiles(config: TrainConfig, shift: float, span: tuple[float, float] = (0.0, 1.0)) -> Tensor:
+    """Sigma (n,) float32 at the middles of `validation_quantiles` equal slices of the training law in `span`, rising."""
+    shares = (torch.arange(config.validation_quantiles) + 0.5) / config.validation_quantiles
+    return sigma_at(shares, config.sigma_law, shift, span)
 
 
 def motion_kept(now: list[HeldOutLoss], base: list[HeldOutLoss], sigma_max: float) -> float | None:
@@ -157,7 +156,7 @@ class Validator:
     def __init__(self, trainer: Trainer, held_out: CachedDataset | None) -> None:
         self.trainer, self.held_out, self.config = trainer, held_out, trainer.config
         self.folder = Path(self.config.output_dir) / "validation"
-        self.sigmas = sigma_quantiles(self.config, trainer.shift)
+        self.sigmas = sigma_quantiles(self.config, trainer.shift, trainer.family.sigma_range)
         self.base: list[HeldOutLoss] = []
         self.prompts: dict[str, dict[str, Tensor]] = {}
         self.sampler = self._sampler() if self.config.validation_prompts else None
@@ -243,9 +242,10 @@ class Validator:
         loaded = LoadedModel(encoders, family, config.model, None, {**defaults, **size})
         for prompt in config.validation_prompts:
             self.prompts[prompt] = encode_prompt(loaded, prompt)
-        parts = {**encoders.components, **{n: None for n in family.components("text") if n.startswith("text_encoder")}}
+        parts = {name: part for name, part in encoders.components.items() if name.startswith("tokenizer")}
         parts |= {"transformer": trainer.bare_model, "vae": trainer.vae, "scheduler": family.load("scheduler", config.model)}
-        return replace(loaded, pipeline=type(encoders)(**parts))
+        folder = local_folder(config.model, family.spec, ())
+        return replace(loaded, pipeline=family.assemble(parts, folder))
 
     def _videos(self, folder: Path, step: int | None) -> list[GeneratedVideo]:
         if self.sampler is None:

@@ -25,6 +25,7 @@ from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import LoadedModel, VideoFamily
 from phys_pipeline.families.sources import description
 from training.config import TrainConfig
+from training.report import measured
 from training.sharding import placed_like
 
 ADAPTER_FILE = "pytorch_lora_weights.safetensors"
@@ -34,10 +35,12 @@ _RECORDED = ("rank", "lora_alpha", "learning_rate", "sigma_law", "motion_sigma",
 
 
 def attach(model: Any, config: TrainConfig, family: VideoFamily) -> list[nn.Parameter]:
-    """The float32 parameters to train: those of a new adapter, or all of `model`."""
+    """The float32 parameters to train: those of a new adapter, or all of `model` but its `unused_parameters()`, if it has any."""
     if config.rank is None:
         model.requires_grad_(True)
-        return list(model.parameters())
+        for parameter in getattr(model, "unused_parameters", list)():  # DDP waits for every gradient
+            parameter.requires_grad_(False)
+        return [parameter for parameter in model.parameters() if parameter.requires_grad]
     targets = config.lora_targets or family.spec.lora_target_regex
     return inject_lora(model, rank=config.rank, alpha=config.lora_alpha, regex=targets, seed=config.seed)
 
@@ -55,6 +58,8 @@ def save_trained(model: Any, folder: Path, config: TrainConfig, family: VideoFam
     """
     revision = description(config.model).get("revision")
     about = about | {name: getattr(config, name) for name in _RECORDED}
+    if (scores := measured(folder)) is not None:  # of the last validation, which came before
+        about["scores"] = scores
     about["license"] = licence_of(family.spec.name, None if Path(config.model).is_dir() else config.model)
     about |= {
         "loss_weights": {name: config.weights[name] for name in config.active},
@@ -96,6 +101,8 @@ def load_trained(model: nn.Module, folder: Path, adapter_name: str = "default") 
             if value is None or value.shape != parameter.shape:
                 raise ConfigError(f"{folder}: {key} is missing or of another shape: it is for another base model")
             parameter.copy_(placed_like(value, parameter))
+    for name in model.state_dict():  # what isn't trained is as it was: it comes from the base model
+        saved.pop(f"transformer.{name}", None)
     if saved:
         raise ConfigError(f"{folder}: {len(saved)} tensors have no place in this model, such as {next(iter(saved))}")
 

@@ -182,7 +182,7 @@ def _diffusers(facts: CardFacts, spec: FamilySpec) -> str:
     fps = about.get("fps") or spec.native_fps
     module = (getattr(spec, "modules", None) or {}).get("pipeline", "diffusers")
     return f"""import torch
-from diffusers.utils import export_to_video
+from diffusers.utils import export_to_gif  # export_to_video makes an MP4, with imageio-ffmpeg
 from {module} import {spec.pipeline_class}
 
 device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
@@ -191,7 +191,7 @@ pipe.load_lora_weights(
     {json.dumps(facts.repo_id)}, weight_name="{WEIGHTS_FILE}", revision={json.dumps(facts.revision)}, use_safetensors=True
 )
 frames = pipe(prompt={json.dumps(facts.prompt)}{sizes}).frames[0]
-export_to_video(frames, "video.mp4", fps={fps:g})"""
+export_to_gif(frames, "video.gif", fps={fps:g})"""
 
 
 def _training(about: Mapping[str, Any]) -> str:

@@ -15,8 +15,9 @@ from phys_pipeline.adapters.card import CardFacts, Sample, check_card, hub_base_
 from phys_pipeline.adapters.files import read_header
 from phys_pipeline.adapters.formats import COMFYUI_FOLDER, WEIGHTS_FILE
 from phys_pipeline.adapters.readers import open_adapter
-from phys_pipeline.adapters.writers import check_exportable, check_same
-from phys_pipeline.errors import AdapterError
+from phys_pipeline.adapters.writers import check_same
+from phys_pipeline.errors import AdapterError, ConfigError
+from phys_pipeline.families import get_family
 from phys_pipeline.hub.names import check_file_name, check_repo_id, check_tag
 
 PROVENANCE, CARD, REPORT, CURVES, RESULTS = "provenance.json", "README.md", "report.md", "curves.png", "results.json"
@@ -85,7 +86,7 @@ def collect(folder: Path, repo_id: str, tag: str | None = None, base_model: str 
     if tag is not None:
         check_tag(tag)
     provenance = _provenance(folder)
-    comfyui = _check_weights(folder)
+    comfyui = _check_weights(folder, str(provenance["family"]))
     paths = [WEIGHTS_FILE, *comfyui, PROVENANCE]
     paths += [name for name in (REPORT, CURVES) if (folder / name).is_file()]
     validation, samples = _validation(folder)
@@ -122,14 +123,14 @@ def _provenance(folder: Path) -> dict[str, Any]:
     return content
 
 
-def _check_weights(folder: Path) -> list[str]:
+def _check_weights(folder: Path, family: str) -> list[str]:
     """Read every tensor of both files, which must be finite and make the same changes; the paths of ComfyUI's files."""
     opened = open_adapter(folder / WEIGHTS_FILE)
     layers = opened.read()
     if not any(layer.squared_norm() > 0 for layer in layers.values()):
         raise AdapterError(f"{folder / WEIGHTS_FILE} changes nothing: it was saved before its first training step")
     copies = sorted((folder / COMFYUI_FOLDER).glob("*.safetensors"))
-    if not copies and _for_comfyui(list(layers)):
+    if not copies and _for_comfyui(family):
         copy = folder / COMFYUI_FOLDER / f"{folder.resolve().name}.safetensors"
         raise AdapterError(f"{folder} has no file for ComfyUI, which would ignore the other one: make it with `phys-pipeline "
                            f"adapter convert {folder} --to comfyui -o {copy}`")  # fmt: skip
@@ -145,12 +146,12 @@ def _check_weights(folder: Path) -> list[str]:
     return [f"{COMFYUI_FOLDER}/{copy.name}" for copy in copies]
 
 
-def _for_comfyui(modules: list[str]) -> bool:
+def _for_comfyui(family: str) -> bool:
+    """Whether adapters of the family have a copy for ComfyUI."""
     try:
-        check_exportable(modules)
-    except AdapterError:
+        return get_family(family).spec.comfyui
+    except ConfigError:  # a family of another version
         return False
-    return True
 
 
 def _validation(folder: Path) -> tuple[list[str], list[Sample]]:

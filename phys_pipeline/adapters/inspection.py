@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,13 +13,14 @@ import torch
 
 from phys_pipeline.adapters.files import count_not_finite, read_header, shown
 from phys_pipeline.adapters.formats import describe_format, detect_format
+from phys_pipeline.adapters.layers import adapter_at, adapter_names, transformers_of
 from phys_pipeline.adapters.lora import load_adapter, unload_adapter
 from phys_pipeline.adapters.readers import open_adapter
 from phys_pipeline.errors import AdapterError
 from phys_pipeline.families import LoadedModel
 
 _SCHEMA = "phys-pipeline/adapter"
-_FRAMES, _SIDE = 5, 64  # the smallest video that every family takes
+_SIDE = 64  # pixels of the probe video, or the least that the family takes
 
 
 def inspect_adapter(path: Path) -> dict[str, Any]:
@@ -88,14 +90,17 @@ def verify_adapter(path: Path, model: LoadedModel) -> dict[str, Any]:
     """
     family, pipeline = model.family, model.pipeline
     text = family.encode_text(pipeline, ["a ball rolls to the right"], model.defaults)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(1, *family.latent_shape(_FRAMES, _SIDE, _SIDE, pipeline.vae), generator=generator)
+    side = math.lcm(_SIDE, family.spec.size_multiple)
+    shape = family.latent_shape(family.spec.time_stride + 1, side, side, pipeline.vae)
+    x = torch.randn(1, *shape, generator=torch.Generator().manual_seed(0))
     x = x.to(pipeline.transformer.device, pipeline.transformer.dtype)
     inputs = family.inputs(x, torch.tensor([0.5]), text)
-    base = family.prediction(pipeline.transformer(**inputs), x).float()
     info = load_adapter(model, path, name="verified")
     try:
-        change = (family.prediction(pipeline.transformer(**inputs), x).float() - base).abs().mean().item()
+        transformer = next(t for t in transformers_of(pipeline) if "verified" in adapter_names(t))
+        with adapter_at(transformer, None):
+            base = family.prediction(transformer(**inputs), x).float()
+        change = (family.prediction(transformer(**inputs), x).float() - base).abs().mean().item()
     finally:
         unload_adapter(pipeline, "verified")
     if not change > 0:

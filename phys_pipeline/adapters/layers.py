@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
@@ -38,6 +38,32 @@ def adapter_at(transformer: Any, name: str | None, weight: float = 1.0) -> Itera
             layer.enable_adapters(name is not None)
         if name is not None:
             transformer.set_adapters([name], [checked_weight(weight)])
+        yield
+
+
+def transformers_of(pipeline: Any) -> list[Any]:
+    """The transformers of a pipeline that may carry adapters: one, or Wan 2.2's two."""
+    found = (getattr(pipeline, name, None) for name in ("transformer", "transformer_2"))
+    return [transformer for transformer in found if transformer is not None]
+
+
+def adapted_component(provenance: Mapping[str, Any]) -> str:
+    """Which transformer of a model folder an adapter is for: of Wan 2.2 that of the expert it was trained on, high noise unless
+    it says low."""
+    return "transformer_2" if provenance.get("expert") == "low" else "transformer"
+
+
+@contextmanager
+def pipeline_adapter_at(pipeline: Any, name: str | None, weight: float = 1.0) -> Iterator[None]:
+    """:func:`adapter_at` on every transformer of a pipeline; on one that doesn't carry ``name`` every adapter is off."""
+    transformers = transformers_of(pipeline)
+    carried = [transformer for transformer in transformers if name in adapter_names(transformer)]
+    if name is not None and not carried:
+        there = [other for transformer in transformers for other in adapter_names(transformer)]
+        raise AdapterError(f"no adapter named {name!r} is loaded: there is {there or 'none'}")
+    with ExitStack() as stack:
+        for transformer in transformers:
+            stack.enter_context(adapter_at(transformer, name if transformer in carried else None, weight))
         yield
 
 

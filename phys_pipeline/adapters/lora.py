@@ -18,14 +18,22 @@ from torch import Tensor, nn
 from phys_pipeline.adapters import formats
 from phys_pipeline.adapters.files import rewrite_header, shown
 from phys_pipeline.adapters.hub import fetch_adapter
-from phys_pipeline.adapters.layers import adapter_names, checked_weight, linear_layers, lora_layers, snapshot
+from phys_pipeline.adapters.layers import (
+    adapted_component,
+    adapter_names,
+    checked_weight,
+    linear_layers,
+    lora_layers,
+    snapshot,
+    transformers_of,
+)
 from phys_pipeline.adapters.readers import check_fits, open_adapter
 from phys_pipeline.adapters.settings import diffusers_metadata, stored_settings
 from phys_pipeline.adapters.weights import LoraLayer
 from phys_pipeline.adapters.writers import check_exportable, diffusers_tensors, write_adapter
 from phys_pipeline.atomic import atomic_folder
-from phys_pipeline.errors import AdapterError, first_line
-from phys_pipeline.families import LoadedModel, VideoFamily, get_family
+from phys_pipeline.errors import AdapterError, HubError, first_line
+from phys_pipeline.families import LoadedModel, VideoFamily, families_with, get_family
 from phys_pipeline.hub import is_hub_source
 
 logger = logging.getLogger(__name__)
@@ -33,7 +41,6 @@ logger = logging.getLogger(__name__)
 PROVENANCE_FILE = "provenance.json"
 # What another reader needs to rebuild the adapter, and nothing newer than it may know: unknown fields make readers fail.
 _CONFIG_FIELDS = ("r", "lora_alpha", "target_modules", "rank_pattern", "alpha_pattern", "use_rslora")
-_COMFYUI_MODELS = ("HunyuanVideoTransformer3DModel",)  # transformers whose adapters get a copy for ComfyUI
 
 
 @dataclass(frozen=True)
@@ -67,15 +74,18 @@ def inject_lora(
     """Freeze the transformer, add a LoRA to every linear layer whose whole name matches ``regex``, return what to train.
 
     The trainable tensors are float32 whatever the base's dtype (bfloat16 adapters lose small updates). ``alpha`` defaults to
-    ``rank``; ``regex`` to HunyuanVideo's attention layers; ``seed`` makes the start repeatable without touching the global
-    generator. Raises AdapterError if nothing matches, or a layer would be trained that other readers refuse, such as the token
-    refiner's.
+    ``rank``; ``regex`` to the attention layers of its model family; ``seed`` makes the start repeatable without touching the
+    global generator. Raises AdapterError if nothing matches, or a layer would be trained that other readers refuse, such as the
+    token refiner's.
     """
     from peft import LoraConfig
 
     if rank < 1 or not 0 <= dropout < 1:
         raise AdapterError(f"rank {rank} and dropout {dropout}: use a rank of at least 1 and a dropout in [0, 1)")
-    regex = regex if regex is not None else get_family("hunyuan_video").spec.lora_target_regex
+    families = families_with(transformer_class=type(transformer).__name__)
+    if regex is None and not families:
+        raise AdapterError(f"{type(transformer).__name__} is of no known model family: give a regex of the layers to train")
+    regex = regex if regex is not None else families[0].spec.lora_target_regex
     try:
         pattern = re.compile(regex)
     except re.error as error:
@@ -86,7 +96,7 @@ def inject_lora(
     if not targets:
         some = next(iter(linear_layers(transformer)), "none")
         raise AdapterError(f"LoRA target regex {regex!r} matches no linear layer: it must match whole names such as {some}")
-    if type(transformer).__name__ in _COMFYUI_MODELS:
+    if any(family.spec.comfyui for family in families):
         check_exportable(targets)
     transformer.requires_grad_(False)
     options: dict[str, Any] = {"r": rank, "lora_alpha": rank if alpha is None else alpha, "lora_dropout": dropout}
@@ -145,13 +155,13 @@ def save_adapter(
     except (TypeError, ValueError) as error:
         raise AdapterError(f"extra_metadata can't be written as JSON ({error}): use numbers, strings, lists and dicts") from error
     with atomic_folder(folder) as partial:
-        _pipeline_class(family).save_lora_weights(
+        _loader(family.spec.load_class("pipeline")).save_lora_weights(
             partial, transformer_lora_layers=tensors, transformer_lora_adapter_metadata=metadata
         )
         rewrite_header(partial / formats.WEIGHTS_FILE, {formats.PHYS_METADATA: text})
         (partial / PROVENANCE_FILE).write_text(json.dumps(provenance, indent=2, sort_keys=True) + "\n", encoding="utf-8")
         _verify(transformer, name, tensors, family, partial / formats.WEIGHTS_FILE)
-        if comfyui and type(transformer).__name__ in _COMFYUI_MODELS:
+        if comfyui and family.spec.comfyui:
             copy = partial / formats.COMFYUI_FOLDER / f"{Path(folder).resolve().name}.safetensors"
             widths = {module: layer.out_features for module, layer in linear_layers(transformer).items()}
             write_adapter(copy, _lora(transformer, name), formats.COMFYUI, {formats.PHYS_METADATA: text}, widths)
@@ -168,12 +178,15 @@ def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight:
     """
     revision = pipeline.revision if isinstance(pipeline, LoadedModel) else None
     pipeline = pipeline.pipeline if isinstance(pipeline, LoadedModel) else pipeline
-    transformer = pipeline.transformer
     weight = checked_weight(weight)
-    if name in adapter_names(transformer):
-        raise AdapterError(f"the pipeline already has an adapter named {name!r}: unload it or use another name")
     file = find_adapter(path)
     opened = open_adapter(file)
+    component = adapted_component(opened.provenance)
+    transformer = getattr(pipeline, component, None)
+    if transformer is None:
+        raise AdapterError(f"{file} is for the low-noise expert of a model with two: this one has no {component}")
+    if name in adapter_names(transformer):
+        raise AdapterError(f"the pipeline already has an adapter named {name!r}: unload it or use another name")
     check_fits(opened, linear_layers(transformer), type(transformer).__name__)
     layers, provenance = opened.read(), opened.provenance
     if opened.skipped:
@@ -184,7 +197,7 @@ def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight:
                        file, provenance["revision"], provenance.get("base_model"), revision)  # fmt: skip
     restore = snapshot(transformer)
     try:
-        _apply(pipeline, layers, file, name)
+        _apply(pipeline, transformer, layers, file, name)
         transformer.set_adapters([name], [weight])
     except BaseException:
         unload_adapter(pipeline, name)
@@ -201,14 +214,14 @@ def load_adapter(pipeline: Any, path: str | Path, name: str = "physics", weight:
 
 def unload_adapter(pipeline: Any, name: str) -> None:
     """Remove an adapter; with the last one the transformer's plain layers come back. Unknown names are ignored."""
-    transformer = getattr(pipeline, "pipeline", pipeline).transformer
-    if name in adapter_names(transformer):
-        for _, layer in lora_layers(transformer):
-            if name in layer.active_adapters:  # deleting an active adapter makes peft warn and pick another one
-                layer.set_adapter([other for other in layer.active_adapters if other != name])
-        transformer.delete_adapters(name)
-    if not adapter_names(transformer) and any(True for _ in lora_layers(transformer)):
-        transformer.unload_lora()
+    for transformer in transformers_of(getattr(pipeline, "pipeline", pipeline)):
+        if name in adapter_names(transformer):
+            for _, layer in lora_layers(transformer):
+                if name in layer.active_adapters:  # deleting an active adapter makes peft warn and pick another one
+                    layer.set_adapter([other for other in layer.active_adapters if other != name])
+            transformer.delete_adapters(name)
+        if not adapter_names(transformer) and any(True for _ in lora_layers(transformer)):
+            transformer.unload_lora()
 
 
 def find_adapter(path: str | Path) -> Path:
@@ -225,7 +238,10 @@ def find_adapter(path: str | Path) -> Path:
         raise AdapterError(f"{local} has no {formats.WEIGHTS_FILE}: give an adapter folder or one .safetensors file")
     if not is_hub_source(str(path)):
         raise AdapterError(f"there is no adapter {path}: give a folder, a .safetensors file or a Hub id OWNER/NAME[@REVISION]")
-    return fetch_adapter(str(path)).file
+    try:
+        return fetch_adapter(str(path)).file
+    except HubError as error:
+        raise HubError(f"can't get adapter {path} from the Hub, and no such folder is here: {error}", error.kind) from error
 
 
 def _adapter_tensors(transformer: Any, name: str) -> dict[str, Tensor]:
@@ -250,13 +266,14 @@ def _plain(value: Any) -> Any:
     return dict(sorted(value.items())) if isinstance(value, Mapping) else value
 
 
-def _pipeline_class(family: VideoFamily) -> Any:
-    import diffusers
+def _loader(pipeline_class: Any) -> Any:
+    """The class with diffusers' methods that store and load a transformer's LoRA: the pipeline's own, or where it has none (as
+    HunyuanVideo-1.5's) one that does nothing that depends on the model."""
+    if hasattr(pipeline_class, "load_lora_into_transformer"):
+        return pipeline_class
+    from diffusers.loaders import Mochi1LoraLoaderMixin
 
-    cls = getattr(diffusers, family.spec.pipeline_class, None)
-    if not hasattr(cls, "save_lora_weights"):
-        raise AdapterError(f"{family.spec.pipeline_class} can't store LoRA weights with this diffusers: upgrade diffusers")
-    return cls
+    return Mochi1LoraLoaderMixin
 
 
 def _check_finite(tensors: Mapping[str, Tensor], what: str, advice: str) -> None:
@@ -265,19 +282,19 @@ def _check_finite(tensors: Mapping[str, Tensor], what: str, advice: str) -> None
             raise AdapterError(f"{key} of {what} holds NaN or infinity: {advice}")
 
 
-def _apply(pipeline: Any, layers: Mapping[str, LoraLayer], file: Path, name: str) -> None:
+def _apply(pipeline: Any, transformer: Any, layers: Mapping[str, LoraLayer], file: Path, name: str) -> None:
     """Load with diffusers, under settings made here and not the file's; then count what arrived, which diffusers doesn't."""
     tensors = diffusers_tensors(layers)
     settings = json.loads(diffusers_metadata(stored_settings(layers))[formats.DIFFUSERS_METADATA])
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # two adapters side by side are meant
-            type(pipeline).load_lora_into_transformer(
-                dict(tensors), pipeline.transformer, adapter_name=name, metadata=settings, _pipeline=pipeline
+            _loader(type(pipeline)).load_lora_into_transformer(
+                dict(tensors), transformer, adapter_name=name, metadata=settings, _pipeline=pipeline
             )
     except Exception as error:  # diffusers and peft raise many kinds
         raise AdapterError(f"can't apply {file} ({first_line(error)}): check the versions of diffusers and peft") from error
-    applied = _adapter_tensors(pipeline.transformer, name)
+    applied = _adapter_tensors(transformer, name)
     missing = sorted(key for key in tensors if key.removeprefix("transformer.") not in applied)
     if missing:
         raise AdapterError(f"{len(missing)} of {len(tensors)} tensors of {file} were not applied, such as {missing[0]}: "
@@ -306,7 +323,7 @@ def _verify(transformer: Any, name: str, tensors: Mapping[str, Tensor], family: 
 
     The copy's linear weights are one zero seen at every place, so that it takes no memory whatever the model's size.
     """
-    cls = _pipeline_class(family)
+    cls = _loader(family.spec.load_class("pipeline"))
     with torch.device("meta"):
         fresh = type(transformer).from_config(dict(transformer.config))
     for layer in linear_layers(fresh).values():

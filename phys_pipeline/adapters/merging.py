@@ -10,12 +10,12 @@ from pathlib import Path
 import torch
 
 from phys_pipeline.adapters.files import read_header
-from phys_pipeline.adapters.layers import checked_weight
+from phys_pipeline.adapters.layers import adapted_component, checked_weight
 from phys_pipeline.adapters.readers import open_adapter
 from phys_pipeline.adapters.weights import LoraLayer
 from phys_pipeline.atomic import atomic_folder
 from phys_pipeline.errors import AdapterError
-from phys_pipeline.families import get_family
+from phys_pipeline.families import find_family
 from phys_pipeline.families.sources import DESCRIPTION_FILE, description, local_folder
 
 _FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -29,19 +29,22 @@ def merge_adapter(adapter: Path, base: str, output: Path, weight: float = 1.0) -
     adapters of the old base are noticed. Raises AdapterError if a layer is missing, of another width, or quantised.
     """
     weight = checked_weight(weight)
-    family = get_family(description(base).get("family") or "hunyuan_video")
+    family = find_family(base)
     folder = local_folder(base, family.spec, family.components("pipeline"))
     if output.resolve() == folder.resolve():
         raise AdapterError(f"{output} is the base model itself: choose another folder")
     opened = open_adapter(adapter)
-    shards = sorted((folder / "transformer").glob("*.safetensors"))
+    component = adapted_component(opened.provenance)
+    shards = sorted((folder / component).glob("*.safetensors"))
     _check_base(opened.shapes(), shards, folder)
     layers = opened.read()
     digest = hashlib.sha256()
     with atomic_folder(output) as partial:
-        shutil.copytree(folder, partial, dirs_exist_ok=True, ignore=lambda where, names: _weights(folder, where, names))
+        shutil.copytree(
+            folder, partial, dirs_exist_ok=True, ignore=lambda where, names: _weights(folder / component, where, names)
+        )
         for shard in shards:
-            _merge_file(shard, partial / "transformer" / shard.name, layers, weight, digest)
+            _merge_file(shard, partial / component / shard.name, layers, weight, digest)
         about = description(folder) | {"family": family.spec.name, "revision": digest.hexdigest()[:16]}
         about["merged"] = {"adapter_sha256": hashlib.sha256(adapter.read_bytes()).hexdigest(), "weight": weight}
         (partial / DESCRIPTION_FILE).write_text(json.dumps(about, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -49,7 +52,7 @@ def merge_adapter(adapter: Path, base: str, output: Path, weight: float = 1.0) -
 
 
 def _weights(folder: Path, where: str, names: list[str]) -> list[str]:
-    inside = Path(where) == folder / "transformer"
+    inside = Path(where) == folder
     return [name for name in names if inside and name.endswith(".safetensors")]
 
 

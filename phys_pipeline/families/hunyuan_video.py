@@ -7,17 +7,15 @@ the bare caption; guidance is told to the transformer times 1000; latents are sc
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from phys_pipeline.errors import ConfigError, ModelError
-from phys_pipeline.families import sources
-from phys_pipeline.families.base import FamilySpec, LoadedModel, VideoFamily, pipeline_source
-from phys_pipeline.families.tokenization import PROBE, WORD_PROBE, load_tokenizer
+from phys_pipeline.families.base import FamilySpec
+from phys_pipeline.families.diffusers_family import DiffusersFamily, check_mask, rows
+from phys_pipeline.families.tokenization import PROBE, WORD_PROBE
 from phys_pipeline.noise_path import NoisePath, RectifiedFlow
 
 _BLOCKS = r"(transformer_blocks|single_transformer_blocks)\.\d+\."
@@ -56,111 +54,51 @@ SPEC = FamilySpec(
     latent_channels=16,
     frame_rule="4k+1 frames (1, 5, ..., 61, ..., 129): latent frame 0 is one pixel frame, every other one is four",
     generation=GENERATION,
+    licence="Tencent Hunyuan Community (not for the EU, the UK and South Korea)",
+    parameters=12.8,
+    memory="26 GB of weights in bf16 for the transformer, by arithmetic",
+    sizes="720x1280, 544x960 and others that are multiples of 16",
+    comfyui=True,
 )
 
-_TEXT = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
-_COMPONENTS = {
-    "pipeline": (*_TEXT, "transformer", "vae", "scheduler"),
-    "text": _TEXT,
-    "transformer": ("transformer",),
-    "vae": ("vae",),
-    "scheduler": ("scheduler",),
-}
-_ENCODING_FLAGS = (
-    "use_slicing", "use_tiling", "use_framewise_encoding", "tile_sample_min_height", "tile_sample_min_width",
-    "tile_sample_min_num_frames", "tile_sample_stride_height", "tile_sample_stride_width", "tile_sample_stride_num_frames",
-)  # fmt: skip
 
+class HunyuanVideoFamily(DiffusersFamily):
+    """Text-to-video HunyuanVideo. Predicts ``noise - x0``; timestep is ``1000 * sigma``, never rounded.
 
-class HunyuanVideoFamily(VideoFamily):
-    """Text-to-video HunyuanVideo. Predicts ``noise - x0``; timestep is ``1000 * sigma``, never rounded."""
+    Its autoencoder's framewise encoding (on by default) blends windows of 17 frames every 12: a seam every three latent frames in
+    clips longer than 17 frames, which a temporal spectrum sees.
+    """
+
+    text_parts = ("text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2")
+    probes: Mapping[str, str] = {"tokenizer": PROBE, "tokenizer_2": WORD_PROBE}
 
     def __init__(self) -> None:
         self.spec = SPEC
         self.path: NoisePath = RectifiedFlow(sign=1, time="noise", scale=1000.0)
         self.guidance_embeds = True
 
-    def components(self, part: str) -> tuple[str, ...]:
-        return _COMPONENTS[part]
+    def embed(self, pipeline: Any, captions: list[str], settings: Mapping[str, Any]) -> dict[str, Tensor]:
+        """``prompt_embeds (B, L, D)``, ``prompt_attention_mask (B, L)``, ``pooled_prompt_embeds (B, P)``.
 
-    def _load_from(self, part: str, folder: Path, dtype: torch.dtype) -> Any:
-        if part == "scheduler":
-            return sources.load_component(folder, "scheduler")
-        if part in ("transformer", "vae"):
-            return sources.load_component(folder, part, dtype)
-
-        from diffusers import HunyuanVideoPipeline
-
-        parts: dict[str, Any] = dict.fromkeys(_COMPONENTS["pipeline"])
-        for name in _COMPONENTS[part]:
-            if name == "tokenizer":
-                parts[name] = load_tokenizer(folder / name, sources.description(folder).get("tokenizer_probe", PROBE))
-            elif name == "tokenizer_2":
-                parts[name] = load_tokenizer(folder / name, sources.description(folder).get("tokenizer_2_probe", WORD_PROBE))
-            elif name == "scheduler":
-                parts[name] = sources.load_component(folder, name)
-            else:
-                parts[name] = sources.load_component(folder, name, dtype)
-        pipeline: Any = HunyuanVideoPipeline(**parts)
-        pipeline.register_to_config(_name_or_path=str(folder))
-        return pipeline
-
-    def encode_video(self, vae: Any, pixels: Tensor, generator: torch.Generator | None = None) -> Tensor:  # (B, 3, T, H, W)
-        """Pixels in [0, 1] to float32 latents (B, C, T', H', W'), times the autoencoder's scaling factor.
-
-        Without ``generator`` the posterior's mode is taken (repeatable), with one a sample. Raises ConfigError for a size
-        the autoencoder would silently crop or for pixels that are clearly not in [0, 1].
+        Settings are ``prompt_template`` and ``max_sequence_length``. Raises ModelError if a caption has no token left (the token
+        refiner would divide by zero) or padding is not on the right.
         """
-        if pixels.ndim != 5 or pixels.shape[1] != 3 or not pixels.is_floating_point():
-            raise ConfigError(f"pixels must be float (B, 3, T, H, W), not {pixels.dtype} {tuple(pixels.shape)}")
-        low, high = pixels.aminmax()
-        if not (low > -0.5 and high < 1.5):  # resizing may overshoot a little; [-1, 1], [0, 255] and NaN are mistakes
-            raise ConfigError(f"pixels span [{low:.3g}, {high:.3g}]: give values in [0, 1]")
-        frames, height, width = pixels.shape[2:]
-        self.check_size(frames, height, width, vae)
-        signed = pixels.clamp(0, 1).to(vae.device, vae.dtype) * 2 - 1
-        with torch.no_grad():
-            encoded = vae.encode(signed)
-        posterior = encoded.latent_dist
-        latents = posterior.mode() if generator is None else posterior.sample(generator)
-        return latents.float() * vae.config.scaling_factor
-
-    def decode_video(self, vae: Any, latents: Tensor) -> Tensor:  # (B, C, T', H', W')
-        """Latents to float32 pixels (B, 3, T, H, W) in [0, 1]. Differentiable; values outside [0, 1] are clamped."""
-        decoded = vae.decode((latents / vae.config.scaling_factor).to(vae.device, vae.dtype), return_dict=False)[0]
-        return (decoded.float() / 2 + 0.5).clamp(0, 1)
-
-    def encoding_settings(self, vae: Any) -> dict[str, Any]:
-        """Tiling flags of the autoencoder. Framewise encoding (on by default) blends windows of 17 frames every 12: a seam
-        every three latent frames in clips longer than 17 frames, which a temporal spectrum sees."""
-        return {name: getattr(vae, name) for name in _ENCODING_FLAGS if hasattr(vae, name)}
-
-    def encode_text(self, parts: Any, captions: Sequence[str], generation: Mapping[str, Any] | None = None) -> dict[str, Tensor]:
-        """``prompt_embeds (B, L, D)``, ``prompt_attention_mask (B, L)``, ``pooled_prompt_embeds (B, P)`` of the captions.
-
-        ``parts`` is a pipeline (whole, or the text part alone) or a LoadedModel; ``generation`` may hold
-        ``prompt_template`` and ``max_sequence_length``, otherwise those of the model folder are used. Raises ModelError if
-        a caption has no token left (the token refiner would divide by zero) or padding is not on the right.
-        """
-        captions = [captions] if isinstance(captions, str) else list(captions)
-        if not captions:
-            raise ConfigError("no caption given: pass a list with at least one")
-        if isinstance(parts, LoadedModel):
-            settings, parts = {**parts.defaults, **(generation or {})}, parts.pipeline
-        else:
-            settings = {**self.generation_defaults_of(parts), **(generation or {})}
         options = {"max_sequence_length": settings["max_sequence_length"]}
         if settings["prompt_template"] is not None:
             options["prompt_template"] = dict(settings["prompt_template"])
-        with torch.no_grad():
-            embeds, pooled, mask = parts.encode_prompt(prompt=captions, **options)
-        _check_mask(mask, captions)
+        embeds, pooled, mask = pipeline.encode_prompt(prompt=captions, **options)
+        check_mask(mask, captions, "check the model's prompt_template crop")
         return {"prompt_embeds": embeds, "prompt_attention_mask": mask, "pooled_prompt_embeds": pooled}
 
-    def generation_defaults_of(self, pipeline: Any) -> dict[str, Any]:
-        """Sampling defaults of a pipeline: those of the folder it was loaded from, or the spec's if built in memory."""
-        source = pipeline_source(pipeline)
-        return dict(self.spec.generation) if source is None else self.generation_defaults(source)
+    def uses_negative_prompt(self, settings: Mapping[str, Any]) -> bool:
+        """Guidance is distilled into the model, so the negative prompt is for true classifier-free guidance alone."""
+        return settings["true_cfg_scale"] > 1
+
+    def sampling_arguments(
+        self, conditioning: Mapping[str, Tensor], settings: Mapping[str, Any], noise: Tensor
+    ) -> dict[str, Any]:  # noise: (1, C, T', H', W')
+        """As in the base class, with ``true_cfg_scale``."""
+        return {**super().sampling_arguments(conditioning, settings, noise), "true_cfg_scale": settings["true_cfg_scale"]}
 
     def inputs(
         self, x_t: Tensor, sigma: Tensor, conditioning: Mapping[str, Tensor], guidance: float | Tensor | None = None
@@ -180,30 +118,8 @@ class HunyuanVideoFamily(VideoFamily):
             "pooled_projections": conditioning["pooled_prompt_embeds"].to(x_t.device, x_t.dtype),
             "return_dict": False,
         }
-        for name in ("timestep", "encoder_hidden_states", "encoder_attention_mask", "pooled_projections"):
-            if arguments[name].shape[0] != batch:
-                raise ConfigError(f"{name} has {arguments[name].shape[0]} rows for a batch of {batch}: give one per sample")
+        rows(batch, {name: value for name, value in arguments.items() if isinstance(value, Tensor)})
         if self.guidance_embeds:
             scale = self.spec.default_guidance if guidance is None else guidance
             arguments["guidance"] = torch.as_tensor(scale, dtype=x_t.dtype, device=x_t.device).expand(batch) * 1000.0
         return arguments
-
-    def prediction(self, raw: Any, like: Tensor) -> Tensor:  # like: (B, C, T', H', W')
-        """The predicted velocity ``noise - x0``, (B, C, T', H', W'). Raises ConfigError if its shape isn't that of ``like``."""
-        velocity = raw if isinstance(raw, Tensor) else raw[0]
-        if velocity.shape != like.shape:
-            raise ConfigError(
-                f"the transformer returned {tuple(velocity.shape)} for {tuple(like.shape)}: latent height and width must be "
-                "multiples of its patch size"
-            )
-        return velocity
-
-
-def _check_mask(mask: Tensor, captions: Sequence[str]) -> None:  # (B, L)
-    kept = mask.bool()
-    empty = (~kept.any(dim=1)).nonzero().flatten().tolist()
-    if empty:
-        raise ModelError(f"caption {captions[empty[0]]!r} has no token left for the model: write a few words, or check the "
-                         "model's prompt_template crop")  # fmt: skip
-    if bool((kept[:, 1:] & ~kept[:, :-1]).any()):
-        raise ModelError("the tokenizer pads on the left, which HunyuanVideo misreads: set tokenizer.padding_side = 'right'")

@@ -6,7 +6,7 @@ import importlib
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,8 @@ def local_folder(source: str | Path | None, spec: FamilySpec, components: tuple[
         raise ModelError(f"{source} is a file: give the folder of a whole model in the diffusers layout")
     elif _HUB_ID.fullmatch(str(source)):
         folder = _snapshot(str(source), ("model_index.json", DESCRIPTION_FILE))
+        if not (folder / "model_index.json").is_file():
+            raise ModelError(f"{source} is not in the diffusers layout: {_way_to_get(spec)}")
         _check_class(folder, str(source), spec)
         wanted = [f"{c}/*.{suffix}" for c in components for suffix in ("json", "safetensors", "txt", "model")]
         folder = _snapshot(str(source), ("model_index.json", DESCRIPTION_FILE, *wanted))
@@ -56,8 +58,14 @@ def local_folder(source: str | Path | None, spec: FamilySpec, components: tuple[
     _check_class(folder, str(source), spec)
     for component in components:
         if not (folder / component).is_dir():
-            raise ModelError(f"{source or TINY} has no {component} folder: fetch it whole with `hf download {spec.hub_id}`")
+            raise ModelError(f"{source or TINY} has no {component} folder: {_way_to_get(spec)}")
     return folder
+
+
+def _way_to_get(spec: FamilySpec) -> str:
+    if spec.modules.get("pipeline", "").startswith("phys_pipeline."):  # the Hub has the official files, in their own layout
+        return f"make it of the official files with `phys-pipeline convert --family {spec.name} SOURCE FOLDER`"
+    return f"fetch it whole with `hf download {spec.hub_id}`"
 
 
 def description(source: str | Path | None) -> dict[str, Any]:
@@ -80,20 +88,42 @@ def description(source: str | Path | None) -> dict[str, Any]:
     return content
 
 
+def pipeline_settings(folder: str | Path) -> dict[str, Any]:
+    """The settings of the pipeline itself in a local folder's ``model_index.json``, such as Wan 2.2's ``boundary_ratio``."""
+    index = json.loads((Path(folder) / "model_index.json").read_text(encoding="utf-8"))
+    return {key: value for key, value in index.items() if not key.startswith("_") and not _is_component(value)}
+
+
+def pipeline_class(source: str | Path | None) -> str | None:
+    """The pipeline class that the source's ``model_index.json`` names, None without one; of a Hub id it fetches that file."""
+    if source is None or str(source) == TINY:
+        folder = tiny_folder()
+    elif Path(source).is_dir():
+        folder = Path(source)
+    elif _HUB_ID.fullmatch(str(source)) and not Path(source).exists():
+        folder = _snapshot(str(source), ("model_index.json", DESCRIPTION_FILE))
+    else:
+        return None
+    if not (folder / "model_index.json").is_file():
+        return None
+    return _class_name(folder, str(source))
+
+
 def hub_commit(folder: str | Path) -> str | None:
     """The commit of a folder in the Hub's cache; None for any other folder."""
     folder = Path(folder)
     return folder.name if folder.parent.name == "snapshots" else None
 
 
-def load_component(folder: Path, name: str, dtype: torch.dtype | None = None) -> Any:
+def load_component(folder: Path, name: str, dtype: torch.dtype | None = None, modules: Collection[str] = ()) -> Any:
     """Load one subfolder with the class that ``model_index.json`` names; every weight must come from the files.
 
-    diffusers and transformers fill missing weights with random numbers and go on; here that is a ModelError.
+    The class is of diffusers, transformers or phys_pipeline, or of one of ``modules``, which a family brings with it. diffusers
+    and transformers fill missing weights with random numbers and go on; here that is a ModelError.
     """
     entry = json.loads((folder / "model_index.json").read_text(encoding="utf-8")).get(name)
     library, class_name = entry if isinstance(entry, list) and len(entry) == 2 else ("", "")
-    if str(library).split(".")[0] not in _LIBRARIES:
+    if str(library).split(".")[0] not in _LIBRARIES and library not in modules:
         raise ModelError(f"model_index.json of {folder} names {entry} as its {name}: only diffusers, transformers and "
                          "phys_pipeline classes are loaded")  # fmt: skip
     try:
@@ -140,11 +170,21 @@ def _no_progress_bars() -> Iterator[None]:
             messages.enable_progress_bar()
 
 
-def _check_class(folder: Path, source: str, spec: FamilySpec) -> None:
+def _is_component(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(part is None or isinstance(part, str) for part in value)
+
+
+def _class_name(folder: Path, source: str) -> str | None:
+    """The ``_class_name``, without the module that diffusers writes before the name of a class that isn't its own."""
     try:
         found = json.loads((folder / "model_index.json").read_text(encoding="utf-8")).get("_class_name")
     except (OSError, ValueError, AttributeError) as error:
         raise ModelError(f"can't read model_index.json of {source} ({first_line(error)}): fetch the model again") from error
+    return str(found[-1] if isinstance(found, list) and found else found) if found else None
+
+
+def _check_class(folder: Path, source: str, spec: FamilySpec) -> None:
+    found = _class_name(folder, source)
     if found != spec.pipeline_class:
         raise ModelError(f"{source} holds a {found}, not a {spec.pipeline_class}: give a {spec.name} model such as {spec.hub_id}")
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_EXPORTS = {"FrameAutoencoder": "phys_pipeline.models.frame_autoencoder"}
+_EXPORTS = {
+    "AutoencoderKLOpenSora": "phys_pipeline.models.open_sora_vae",
+    "FrameAutoencoder": "phys_pipeline.models.frame_autoencoder",
+    "MVDiTTransformer3DModel": "phys_pipeline.models.mvdit",
+    "STDiT3Transformer3DModel": "phys_pipeline.models.stdit3",
+}
 
 __all__ = list(_EXPORTS)
 

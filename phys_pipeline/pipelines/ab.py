@@ -7,9 +7,11 @@ reads or moves the global generator. The adapter is switched, never fused, so th
 from __future__ import annotations
 
 import difflib
+import inspect
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phys_pipeline.adapters import adapter_at, adapter_names, adapters_kept, load_adapter, unload_adapter
+from phys_pipeline.adapters import (
+    adapter_names,
+    adapters_kept,
+    load_adapter,
+    pipeline_adapter_at,
+    transformers_of,
+    unload_adapter,
+)
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import LoadedModel, as_loaded
 from phys_pipeline.media import Video
@@ -56,9 +65,9 @@ def generate(
     """One video with the pipeline as it is (whatever adapter is active stays active).
 
     ``pipe`` is a LoadedModel or a diffusers pipeline. ``generation`` overrides the model's defaults (its
-    ``phys_pipeline.json``): num_frames, height, width, fps, num_inference_steps, guidance_scale, true_cfg_scale,
-    negative_prompt, prompt_template, max_sequence_length. ``progress(stage, step, total)`` is called with the stages
-    "text" and "video". ``conditioning`` is what :func:`encode_prompt` returned for this prompt and these settings; the
+    ``phys_pipeline.json``): num_frames, height, width, fps, num_inference_steps, guidance_scale, negative_prompt,
+    max_sequence_length and what else the family's ``spec.generation`` lists. ``progress(stage, step, total)`` is called with the
+    stages "text" and "video". ``conditioning`` is what :func:`encode_prompt` returned for this prompt and these settings; the
     pipeline then needs no text encoder. Raises ConfigError for an unknown setting or a size the model can't make, ModelError
     for a prompt or model that gives no usable result.
     """
@@ -90,11 +99,10 @@ def generate_pair(
     settings = _settings(model, generation)
     noise = _noise(model, seed, settings)
     with _quiet_evaluation(model.pipeline), available_adapter(model, adapter) as name:
-        transformer = model.pipeline.transformer
         conditioning = _encode(model, prompt, settings, progress)
-        with adapter_at(transformer, None):
+        with pipeline_adapter_at(model.pipeline, None):
             baseline = _sample(model, prompt, conditioning, noise, settings, "baseline", progress)
-        with adapter_at(transformer, name, weight):
+        with pipeline_adapter_at(model.pipeline, name, weight):
             physics = _sample(model, prompt, conditioning, noise, settings, "physics", progress)
     made = {**settings, "adapter": None if adapter is None else str(adapter), "weight": float(weight)}
     return Pair(baseline, physics, prompt, seed, made)
@@ -114,9 +122,9 @@ def _settings(model: LoadedModel, generation: Mapping[str, Any]) -> dict[str, An
         raise ConfigError(f"num_inference_steps is {settings['num_inference_steps']}: use at least 1 and at most 1000")
     if not 0 < settings["fps"] <= 1000:
         raise ConfigError(f"fps is {settings['fps']}: use a positive number up to 1000")
-    for key in ("guidance_scale", "true_cfg_scale"):
-        if not math.isfinite(settings[key]):
-            raise ConfigError(f"{key} is {settings[key]}: use a finite number")
+    for key, value in settings.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{key} is {value}: use a finite number")
     return settings
 
 
@@ -124,23 +132,15 @@ def _noise(model: LoadedModel, seed: int, settings: Mapping[str, Any]) -> Tensor
     """Start latents (1, C, T', H', W'), float32 on the CPU."""
     if not -(2**63) <= seed < 2**64:
         raise ConfigError(f"seed {seed} is too large: use a whole number of at most 64 bits")
-    size = (settings["num_frames"], settings["height"], settings["width"])
-    _, *shape = model.family.latent_shape(*size, vae=model.pipeline.vae)
-    channels = model.pipeline.transformer.config.in_channels
-    return torch.randn((1, channels, *shape), generator=torch.Generator("cpu").manual_seed(seed), dtype=torch.float32)
+    shape = (1, *model.family.noise_shape(settings, model.pipeline))
+    return torch.randn(shape, generator=torch.Generator("cpu").manual_seed(seed), dtype=torch.float32)
 
 
 def _encode(model: LoadedModel, prompt: str, settings: Mapping[str, Any], progress: Progress | None) -> dict[str, Tensor]:
     """Pipeline arguments with the prompt's embeddings, and the negative prompt's if it will be used."""
-    negative = settings["true_cfg_scale"] > 1
-    _report(progress, "text", 0, 1 + negative)
-    arguments = dict(model.family.encode_text(model, [prompt], settings))
-    if negative:
-        _report(progress, "text", 1, 2)
-        unwanted = model.family.encode_text(model, [settings["negative_prompt"]], settings)
-        arguments.update({f"negative_{key}": value for key, value in unwanted.items()})
-    _report(progress, "text", 1 + negative, 1 + negative)
-    return arguments
+    texts, done = 1 + model.family.uses_negative_prompt(settings), iter(range(1, 3))
+    _report(progress, "text", 0, texts)
+    return model.family.sampling_conditioning(model, prompt, settings, lambda: _report(progress, "text", next(done), texts))
 
 
 def _sample(
@@ -154,37 +154,53 @@ def _sample(
 ) -> Video:
     total = settings["num_inference_steps"]
 
-    def step_ended(_: Any, step: int, __: Any, tensors: dict[str, Any]) -> dict[str, Any]:
-        _report(progress, stage, step + 1, total)
-        return tensors
-
+    arguments = model.family.sampling_arguments(conditioning, settings, noise.clone())
     _report(progress, stage, 0, total)
-    frames = model.pipeline(
-        **conditioning,
-        latents=noise.clone(),
-        height=settings["height"],
-        width=settings["width"],
-        num_frames=settings["num_frames"],
-        num_inference_steps=total,
-        guidance_scale=settings["guidance_scale"],
-        true_cfg_scale=settings["true_cfg_scale"],
-        output_type="pt",
-        callback_on_step_end=step_ended,
-        callback_on_step_end_tensor_inputs=["latents"],
-    ).frames[0]  # (T, 3, H, W)
+    with _steps_reported(model.pipeline, arguments, lambda done: _report(progress, stage, done, total)):
+        frames = model.pipeline(**arguments, output_type="pt").frames[0]  # (T, 3, H, W)
     if not torch.isfinite(frames).all():
         raise ModelError("the model returned NaN: load it in bfloat16 or float32, and lower the adapter's weight if one is on")
     return Video.from_tensor(frames.permute(1, 0, 2, 3).float().cpu(), fps=settings["fps"], source=prompt)
 
 
 @contextmanager
+def _steps_reported(pipeline: Any, arguments: dict[str, Any], report: Callable[[int], None]) -> Iterator[None]:
+    """Call ``report`` with the number of steps that are done: by the pipeline's own callback, put into its call's ``arguments``,
+    or where it has none by what its scheduler does."""
+
+    def step_ended(_: Any, step: int, __: Any, tensors: dict[str, Any]) -> dict[str, Any]:
+        report(step + 1)
+        return tensors
+
+    if "callback_on_step_end" in inspect.signature(pipeline.__call__).parameters:
+        arguments |= {"callback_on_step_end": step_ended, "callback_on_step_end_tensor_inputs": ["latents"]}
+        yield
+        return
+    scheduler, count = pipeline.scheduler, itertools.count(1)
+    step = scheduler.step
+
+    def counted(*values: Any, **named: Any) -> Any:
+        result = step(*values, **named)
+        report(next(count))
+        return result
+
+    scheduler.step = counted
+    try:
+        yield
+    finally:
+        del scheduler.step  # the class's own is seen again
+
+
+@contextmanager
 def available_adapter(model: LoadedModel, adapter: str | Path | None) -> Iterator[str | None]:
     """The name of a loaded adapter, loading a file for the time being if need be."""
-    transformer = model.pipeline.transformer
-    if adapter is None or str(adapter) in adapter_names(transformer):
+    transformers = transformers_of(model.pipeline)
+    if adapter is None or any(str(adapter) in adapter_names(transformer) for transformer in transformers):
         yield None if adapter is None else str(adapter)
         return
-    with adapters_kept(transformer):
+    with ExitStack() as stack:
+        for transformer in transformers:
+            stack.enter_context(adapters_kept(transformer))
         try:
             load_adapter(model.pipeline, adapter, name=_TEMPORARY)
             yield _TEMPORARY

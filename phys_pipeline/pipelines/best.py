@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from phys_pipeline.adapters import adapter_at
+from phys_pipeline.adapters import pipeline_adapter_at
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.families import as_loaded
@@ -97,7 +97,7 @@ def generate_best(
         found: dict[str, list[Candidate]] = {side: [] for side in sides}
         for number in range(seed, seed + count):
             for side, which in sides.items():
-                switch = nullcontext() if adapter is None else adapter_at(model.pipeline.transformer, which, weight)
+                switch = nullcontext() if adapter is None else pipeline_adapter_at(model.pipeline, which, weight)
                 with switch:
                     video = generate(
                         model, prompt, number, conditioning=conditioning, progress=_named(progress, f"{side}, seed {number}"),

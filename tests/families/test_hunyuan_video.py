@@ -16,8 +16,9 @@ from phys_pipeline.families import LoadedModel, as_loaded, family_names, get_fam
 def test_families_are_separate_objects_and_unknown_names_are_listed():
     assert get_family("hunyuan_video") is not get_family("hunyuan_video")
     assert "hunyuan_video" in family_names()
-    with pytest.raises(ConfigError, match=r"did you mean hunyuan_video.*use one of hunyuan_video"):
-        get_family("hunyuan-video")
+    with pytest.raises(ConfigError, match=r"did you mean hunyuan_video.*use one of .*hunyuan_video"):
+        get_family("hunyuan-vidio")
+    assert get_family("Hunyuan-Video").spec.name == get_family("hunyuan.video").spec.name == "hunyuan_video"
 
 
 def test_spec_holds_the_published_facts(family):

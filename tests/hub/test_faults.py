@@ -2,6 +2,7 @@
 it was, the repository holds all of the adapter or nothing, one commit at most, a public or tagged one is whole, and what was
 fetched is what was trained. A call that failed says so in one line, and the same call without faults finishes the work."""
 
+import itertools
 import random
 import time
 
@@ -18,16 +19,16 @@ from phys_pipeline.errors import HubError
 COUNT, MOST_SECONDS = 300, 60.0
 PUBLISH_ROUTES = (
     "whoami", "GET /api/models/[^/]+/[^/]+$", "repos/create", "/refs", "validate-yaml", "preupload", "objects/batch",
-    "PUT /upload", "lfs/verify", "POST .*/commit/", "/revision/", "HEAD .*resolve", "GET .*resolve", "GET /download",
+    "PUT /upload", "lfs/verify", "POST .*/commit/", "/revision/", "HEAD .*resolve", "GET /download",
     "/tag/", "/settings",
 )  # fmt: skip
-FETCH_ROUTES = ("GET /api/models/.*/revision/", "HEAD .*resolve", "GET .*resolve", "GET /download")
+FETCH_ROUTES = ("GET /api/models/.*/revision/", "HEAD .*resolve", "GET /download")
 
 
 def draw(rng, routes):
     """One fault, often on a single request, sometimes on all that follow."""
     kind = rng.choice(["status", "status", "drop", "lost", "cut", "flip", "slow", "page"])
-    options = {"times": rng.choice([1, 1, 2, 1000]), "skip": rng.choice([0, 0, 0, 1])}
+    options = {"times": rng.choice([1, 1, 2, 1000]), "skip": rng.choice([0, 0, 0, 0, 1])}
     route = rng.choice(routes)
     if kind == "status":
         status = rng.choice([401, 403, 404, 409, 412, 429, 500, 502, 503, 504])
@@ -40,7 +41,7 @@ def draw(rng, routes):
     if kind == "cut":
         return Fault(route, cut=rng.choice([0, 10, 700]), **options)
     if kind == "flip":
-        return Fault(rng.choice(["GET /download", "GET .*resolve"]), flip=rng.choice([0, 9, 500]), **options)
+        return Fault("GET /download", flip=rng.choice([0, 9, 500]), **options)
     if kind == "slow":
         return Fault(route, delay=0.02, **options)
     return Fault(route, status=503, body=b"<html>down</html>", **options)  # no JSON
@@ -54,7 +55,9 @@ def test_three_hundred_faults(here, client, tmp_path, monkeypatch):
     before, seen = snapshot(folder), {"published": 0, "fetched": 0, "failed": 0, "hits": 0}
     weights = (folder / "pytorch_lora_weights.safetensors").read_bytes()
     clock = time.monotonic
-    for number in range(COUNT):
+    for number in itertools.count():
+        if seen["hits"] == COUNT:
+            break
         monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / f"cache-{number}"))
         name, publishing, public = f"owner/run-{number}", number % 2 == 0, rng.random() < 0.5
         (folder / "published.json").unlink(missing_ok=True)
@@ -94,7 +97,7 @@ def test_three_hundred_faults(here, client, tmp_path, monkeypatch):
             assert fetch_adapter(name, hub=client).file.read_bytes() == weights, fault
         assert snapshot(folder) == before, fault
         del here.store.repos["model", name]
-    assert seen["hits"] > 0.6 * COUNT and min(seen["published"], seen["fetched"], seen["failed"]) > 30, seen
+    assert number < 1.5 * COUNT and min(seen["published"], seen["fetched"], seen["failed"]) > 30, seen
 
 
 def publish_quietly(hub, folder, name):

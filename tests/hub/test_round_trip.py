@@ -102,7 +102,7 @@ def test_the_cards_diffusers_snippet_runs(world, tmp_path):
     assert f'"{NAME}"' in snippet and "weight_name" in snippet
     (tmp_path / "snippet.py").write_text(snippet)
     child(server, tmp_path, "home", str(tmp_path / "snippet.py"))
-    assert len(read_video(tmp_path / "video.mp4").frames) == 5
+    assert len(read_video(tmp_path / "video.gif").frames) == 5
 
 
 def test_the_cards_shell_snippets_run(world, tmp_path):

@@ -18,7 +18,7 @@ from phys_pipeline.evaluation.metric import MetricInfo, Settings
 from phys_pipeline.evaluation.metrics.frame_quality import OPTION
 from phys_pipeline.evaluation.registry import infos, select
 from phys_pipeline.evaluation.rows import Row, read_rows
-from phys_pipeline.families import get_family
+from phys_pipeline.families import find_family
 from phys_pipeline.families.sources import description
 from training.experiments.choice import Judgement, choose, judge, read_choice, record_choice
 from training.experiments.config import BASELINE, PROCEDURAL, Arm, Experiment, Setting, digest
@@ -78,7 +78,7 @@ class Runner:
     def sampler(self) -> dict[str, Any]:
         """The model's sampling settings with the experiment's changes."""
         about = self.experiment
-        family = get_family(description(about.model).get("family") or "hunyuan_video")
+        family = find_family(about.model)
         return {**family.generation_defaults(about.model), **about.sampler}
 
     @cached_property
