@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from phys_pipeline.errors import ConfigError
-from phys_pipeline.noise_path import SIGMA_LAWS, RectifiedFlow, VariancePreserving, fraction_below, shift_sigma
+from phys_pipeline.noise_path import SIGMA_LAWS, RectifiedFlow, VariancePreserving, fraction_below, shift_sigma, sigma_at
 
 
 def _ddpm_table(steps=1000):
@@ -132,6 +132,22 @@ def test_fraction_below_is_the_empirical_share(law):
         assert fraction_below(threshold, law, 3.0) == pytest.approx((sigma < threshold).double().mean().item(), abs=0.004)
     assert fraction_below(0.0, law) == 0 and fraction_below(1.0, law) == 1
     assert fraction_below(0.5, "uniform", 7.0) == pytest.approx(0.125)
+
+
+@pytest.mark.parametrize("law", SIGMA_LAWS)
+def test_a_span_keeps_the_law_as_it_is_there(law):
+    for low, high in ((0.0, 0.875), (0.875, 1.0), (0.2, 0.6)):
+        sigma = RectifiedFlow().sample(50_000, torch.Generator().manual_seed(0), law, 3.0, span=(low, high))
+        assert sigma.dtype == torch.float32 and low <= sigma.min() and sigma.max() <= high
+        start, end = (fraction_below(value, law, 3.0) for value in (low, high))
+        for share in (0.25, 0.5, 0.75):
+            there = sigma_at(torch.tensor(share, dtype=torch.float64), law, 3.0, (low, high)).item()
+            assert (fraction_below(there, law, 3.0) - start) / (end - start) == pytest.approx(share, abs=1e-5)
+            assert (sigma < there).double().mean().item() == pytest.approx(share, abs=0.01)
+    whole = RectifiedFlow().sample(8, torch.Generator().manual_seed(0), law, 3.0)
+    assert torch.equal(whole, RectifiedFlow().sample(8, torch.Generator().manual_seed(0), law, 3.0, span=(0.0, 1.0)))
+    with pytest.raises(ConfigError, match=r"no noise level lies between 0\.5 and 0\.5"):
+        RectifiedFlow().sample(1, law=law, span=(0.5, 0.5))
 
 
 @pytest.mark.parametrize(

@@ -196,15 +196,28 @@ def test_rows_of_a_batch_do_not_see_each_other_and_must_fit(models, case):
         family.inputs(x[:1], sigma[:1], text)
 
 
+def test_an_interrupted_pipeline_without_a_callback_leaves_its_scheduler_as_it_was(models):
+    model = models("hunyuan_video_1_5")
+    assert "callback_on_step_end" not in inspect.signature(type(model.pipeline).__call__).parameters
+
+    def stop(stage, step, total):
+        if (stage, step) == ("video", 1):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate(model, PROMPT, progress=stop)
+    assert "step" not in vars(model.pipeline.scheduler)
+
+
 def test_facts_that_differ_between_variants(models):
     assert not torch.equal(models("cogvideox").family.path.alphas_cumprod, models("cogvideox_2b").family.path.alphas_cumprod)
-    for family, frames, side in (("ltx_video", 17, 64), ("mochi", 13, 32), ("cogvideox", 17, 32), ("wan", 5, 32)):
-        spec = get_family(family)
-        spec.check_size(frames, side, side)
+    for name, frames, side in (("ltx_video", 17, 64), ("mochi", 13, 32), ("cogvideox", 17, 32), ("wan", 5, 32)):
+        family = get_family(name)
+        family.check_size(frames, side, side)
         with pytest.raises(ConfigError, match="do not fit"):
-            spec.check_size(frames + 1, side, side)
+            family.check_size(frames + 1, side, side)
         with pytest.raises(ConfigError, match="is not a multiple"):
-            spec.check_size(frames, side + 8, side)
+            family.check_size(frames, side + 8, side)
     with pytest.raises(ConfigError, match=r"8k\+1: use 9 or 17"):
         get_family("cogvideox").check_size(13, 32, 32)
 

@@ -87,6 +87,6 @@ def test_a_model_in_the_hub_cache_loads_offline(folder, tmp_path, monkeypatch):
     assert model.family.generation_defaults("someone/tiny")["fps"] == GENERATION["fps"]
     (repository / "snapshots" / commit / "phys_pipeline.json").unlink()
     assert as_loaded(model.pipeline).revision == commit
-    _replace(repository / "snapshots" / commit / "model_index.json", '{"_class_name": "WanPipeline"}')
-    with pytest.raises(ModelError, match="someone/tiny holds a WanPipeline"):
+    _replace(repository / "snapshots" / commit / "model_index.json", '{"_class_name": "SanaPipeline"}')
+    with pytest.raises(ModelError, match="someone/tiny holds a SanaPipeline"):
         load_model("someone/tiny")

@@ -315,6 +315,9 @@ def test_every_step_gives_each_sample_the_whole_term():
     result = MotionTerm(SCORE, 0.7, every_step=True)(x0, x0, sigma)
     assert len(result.values) == 2 and torch.allclose(result.loss, result.values.mean())
     assert share_below(TrainConfig(motion_sigma="every_step"), 7.0) == 1.0
+    config = TrainConfig(sigma_max=0.6, sigma_law="uniform")
+    assert share_below(config, 1.0, (0.5, 1.0)) == pytest.approx(0.2) and share_below(config, 1.0, (0.7, 1.0)) == 0.0
+    assert share_below(config, 1.0, (0.0, 0.5)) == 1.0
 
 
 def test_cropped_term_scores_the_same_piece_of_both_clips():

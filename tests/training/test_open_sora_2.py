@@ -6,7 +6,12 @@ from tiny import save_clips
 from tiny_open_sora_2 import save_tiny
 
 from phys_pipeline.adapters import load_adapter, unload_adapter
+from phys_pipeline.adapters.layers import linear_layers
+from phys_pipeline.adapters.lora import find_adapter
+from phys_pipeline.adapters.original import to_original
+from phys_pipeline.adapters.readers import open_adapter
 from phys_pipeline.families import load_model
+from phys_pipeline.models.open_sora_2_conversion import transformer_key_map
 from phys_pipeline.pipelines import generate_pair
 from training.train_lora import main
 
@@ -41,3 +46,11 @@ def test_an_adapter_s_whole_way(tmp_path):
     assert (pair.baseline.frames != pair.physics.frames).any() and pair.baseline.frames.shape[0] == 5
     same = generate_pair(model, "a ball", run, seed=1, weight=0.0)
     assert (same.baseline.frames == same.physics.frames).all() and (same.baseline.frames == pair.baseline.frames).all()
+
+    widths = {name: layer.out_features for name, layer in linear_layers(model.pipeline.transformer).items()}
+    read = open_adapter(find_adapter(run)).read()
+    original = to_original(read, transformer_key_map(head_dim=16, latent_channels=4), widths)
+    assert len(read) == 11 and original.keys() == {
+        *(f"double_blocks.0.{side}_attn.{layer}" for side in ("img", "txt") for layer in ("q_proj", "k_proj", "v_proj", "proj")),
+        *(f"single_blocks.0.{layer}" for layer in ("q_proj", "k_proj", "v_mlp")),
+    }

@@ -146,6 +146,8 @@ def test_noise_levels_are_middles_of_equal_slices_of_the_training_law():
     u = torch.tensor([0.25, 0.75])
     assert torch.allclose(sigma_quantiles(TrainConfig(validation_quantiles=2), 7.0), 7 * u / (1 + 6 * u))
     normal = sigma_quantiles(TrainConfig(validation_quantiles=3, sigma_law="logit_normal"), 1.0)
+    part = sigma_quantiles(TrainConfig(validation_quantiles=2), 1.0, (0.5, 1.0))
+    assert part.tolist() == [0.625, 0.875]
     assert normal[1] == 0.5 and normal[0] == pytest.approx(1 - normal[2].item()) and 0.25 < normal[0] < 0.3
 
 

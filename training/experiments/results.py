@@ -28,6 +28,7 @@ from training.experiments.effects import (
 )
 from training.experiments.runner import Job, Runner
 
+_GUIDANCE = ("true_cfg_scale", "guidance_scale")  # settings that the report names where a family has them
 _BASE = "hunyuan"  # the base model's name in the paper's layouts
 _STRATUM_METRICS = ("sim2_jerk", "sim2_residual", "warping_ratio", "direction_accuracy", "flow_score")
 _LEAST_PER_STRATUM = 2  # prompts
@@ -146,7 +147,8 @@ def _head(runner: Runner, choice: Mapping[str, Any], command: str, looks: int) -
         f"prompt and seed; {validated} other prompts and seed {about.sweep_seed} for the choice of settings. All arms: rank "
         f"{config.rank}, {config.max_train_steps} steps of {config.train_batch_size} clips, same clips, order, noise and noise "
         f"levels ({settings}). "
-        f"Sampler: {runner.sampler['num_inference_steps']} steps, true_cfg_scale {runner.sampler['true_cfg_scale']}.\n\n"
+        f"Sampler: {runner.sampler['num_inference_steps']} steps"
+        f"{''.join(f', {name} {runner.sampler[name]}' for name in _GUIDANCE if name in runner.sampler)}.\n\n"
         f"Choice recorded before a test prompt was read: `{choice['hash'][:16]}`, ours = **{choice['ours']}** "
         f"({_text(choice['chosen'][choice['ours']])}). Rule: {choice['rule']} The test prompts have been read for {looks} "
         f"recorded choice(s) in this folder."

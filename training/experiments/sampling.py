@@ -42,7 +42,8 @@ def equal_compute(steps: int, batch: int, prompts: int, sampler: Mapping[str, An
     Counted in passes through the network for one clip: a training step is three (the backward pass counts twice), a sampling step
     one, or two with guidance by a negative prompt.
     """
-    one = prompts * int(sampler["num_inference_steps"]) * (2 if sampler["true_cfg_scale"] > 1 else 1)
+    guidance = sampler.get("true_cfg_scale", sampler.get("guidance_scale", 1.0))
+    one = prompts * int(sampler["num_inference_steps"]) * (2 if guidance > 1 else 1)
     return max(2, 1 + round(3 * steps * batch / one))
 
 
