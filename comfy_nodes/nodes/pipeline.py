@@ -14,7 +14,7 @@ import torch
 from comfy.model_patcher import ModelPatcher
 from comfy_api.latest import io
 
-from phys_pipeline.adapters.layers import linear_layers
+from phys_pipeline.adapters.layers import adapted_component, linear_layers
 from phys_pipeline.adapters.readers import check_fits, open_adapter
 from phys_pipeline.errors import AdapterError, ConfigError
 from phys_pipeline.families import LoadedModel, family_names, load_model
@@ -162,8 +162,11 @@ class PipelineLoRA(io.ComfyNode):
             raise AdapterError(
                 f"the pipeline has the adapter {pipeline.adapter.name} already, and one is compared at a time: remove a node"
             )
-        transformer = pipeline.model.pipeline.transformer
-        check_fits(open_adapter(path), linear_layers(transformer), type(transformer).__name__)
+        file = open_adapter(path)
+        transformer = getattr(pipeline.model.pipeline, adapted_component(file.provenance), None)
+        if transformer is None:
+            raise AdapterError(f"{path.name} is for the low-noise expert of a model with two: this one has no such part")
+        check_fits(file, linear_layers(transformer), type(transformer).__name__)
         return io.NodeOutput(replace(pipeline, adapter=path, weight=weight))
 
 

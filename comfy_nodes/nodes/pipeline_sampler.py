@@ -10,7 +10,7 @@ import comfy.utils
 from comfy_api.latest import io
 from comfy_execution.graph_utils import ExecutionBlocker
 
-from phys_pipeline.adapters import adapter_at
+from phys_pipeline.adapters import pipeline_adapter_at
 from phys_pipeline.errors import AdapterError, ConfigError
 from phys_pipeline.media import Video
 from phys_pipeline.pipelines import generate
@@ -58,7 +58,7 @@ def videos_of(
             for number in range(seed, seed + count):
                 for side in sides:
                     which = name if side == "physics" else None
-                    with adapter_at(model.pipeline.transformer, which, handle.weight) if needed else nullcontext():
+                    with pipeline_adapter_at(model.pipeline, which, handle.weight) if needed else nullcontext():
                         made[side].append(
                             generate(model, prompt, number, conditioning=conditioning, progress=progress, **settings)
                         )
