@@ -21,7 +21,7 @@ LAYERS = {
     "adapters": 4,
     "pipelines": 5,
     "evaluation": 6,
-    "cli": 7, "web": 7, "__main__": 8, "__init__": 9,
+    "comfy": 2, "cli": 7, "web": 7, "__main__": 8, "__init__": 9,
 }  # fmt: skip
 
 
