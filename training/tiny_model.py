@@ -208,7 +208,12 @@ def _edit_json(path: Path, **changes: str) -> None:
 
 
 def _half_copy(part: nn.Module) -> nn.Module:
-    copy = type(part)(part.config) if hasattr(part.config, "to_dict") else type(part).from_config(part.config)  # type: ignore
+    if hasattr(part.config, "to_dict"):
+        copy = type(part)(part.config)
+    else:  # without diffusers' own notes: it would put back what was left at its default when the part was made
+        config: Any = part.config
+        own = {name: value for name, value in config.items() if not name.startswith("_")}
+        copy = type(part).from_config(own)  # type: ignore[attr-defined]
     copy.load_state_dict(part.state_dict())  # the copy is on the CPU wherever the part is
     return copy.half()
 

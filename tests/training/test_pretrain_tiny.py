@@ -307,3 +307,10 @@ def test_a_share_of_the_noise_levels_is_low_and_without_one_the_draws_are_as_bef
     assert 0.22 < float((mixed < 0.5).float().mean()) < 0.30  # half of one half
     same = mixed == shifted
     assert 0.45 < float(same.float().mean()) < 0.55  # the others are drawn after all else
+
+
+def test_the_exported_autoencoder_scales_its_latents_as_training_did(runs: Path):
+    for name in ("straight", "resumed"):  # one run that made its autoencoder itself, one that read it back
+        exported = json.loads((runs / name / "model" / "vae" / "config.json").read_text())
+        trained = json.loads((runs / name / "work" / "autoencoder" / "config.json").read_text())
+        assert exported["scaling_factor"] == trained["scaling_factor"] != 1.0
