@@ -1,4 +1,4 @@
-"""The command line: ``phys-pipeline score|compare|overlay|generate|data|adapter|families|evaluate|doctor|prompts|study``.
+"""The command line: ``phys-pipeline score|compare|overlay|generate|data|adapter|families|convert|evaluate|doctor|prompts|study``.
 
 Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 2 an expected error (one line that says what to do),
 130 interrupted; an interrupted or failed command leaves no half-written file.

@@ -76,8 +76,9 @@ def tiny_text_encoder(seed: int = 0):
 def tiny_pipeline():
     """An ``OpenSoraPipeline`` in float32 on the CPU."""
     from diffusers import FlowMatchEulerDiscreteScheduler
-    from phys_pipeline.pipelines.open_sora import OpenSoraPipeline
     from transformers import AutoTokenizer
+
+    from phys_pipeline.pipelines.open_sora import OpenSoraPipeline
 
     pipeline = OpenSoraPipeline(
         tokenizer=AutoTokenizer.from_pretrained(TOKENIZER), text_encoder=tiny_text_encoder(), vae=tiny_vae(),
