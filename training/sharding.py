@@ -17,7 +17,7 @@ from phys_pipeline.errors import ConfigError
 
 
 def transformer_blocks(model: nn.Module) -> list[nn.Module]:
-    """The blocks of a diffusers transformer, in the order of the forward pass: what its lists of modules hold.
+    """The blocks of a diffusers transformer: what its lists of modules hold, list by list.
 
     Raises ConfigError when it has none.
     """

@@ -103,6 +103,6 @@ def test_parameters_are_those_of_the_released_model(name):
     from phys_pipeline.adapters.layers import linear_layers
 
     layers = linear_layers(transformer)
-    blocks = {n for n in layers if re.match(r"(single_)?(transformer_)?blocks\.\d+\.", n)}
+    blocks = {n for n in layers if re.match(r"(single_|temporal_)?(transformer_)?blocks\.\d+\.", n)}
     chosen = {n for n in layers if re.fullmatch(spec.lora_target_regex, n)}
     assert chosen and chosen < blocks
