@@ -6,16 +6,19 @@ DEMO_PROMPT ?= a red square moves right
 DEMO_SETTINGS ?=
 PYTEST_ARGS ?=
 EXTRAS ?= dev
+COMFY_CACHE ?= .comfy
 BENCHMARKS ?= discrimination ablation resolution estimates theory gradient_test gradient_test_repaired latents loss_cost motion_memory training_overhead overlay_speed score_speed study_simulation
 PY = $(VENV)/bin/python
 STAMP = $(VENV)/.installed
 LAUNCH = OMP_NUM_THREADS=1 $(PY) -m accelerate.commands.launch -q --cpu --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no
 
-.PHONY: help demo test lint bench clean
+.PHONY: help app demo test test-comfy test-web lint bench clean
 
 help:
 	@echo "make demo   train an adapter on the sample clips, generate one pair, write $(OUT)/comparison.mp4 (CPU, about five minutes)"
-	@echo "make test   run every test"
+	@echo "make app    the web app at http://127.0.0.1:7860"
+	@echo "make test   run every test; make test-web those of the app alone (needs Chromium)"
+	@echo "make test-comfy   the tests with real ComfyUI, which is built in $(COMFY_CACHE) first (2.3 GB, some minutes)"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  measurements that the documentation quotes (docs/results; most of an hour)"
 
@@ -33,6 +36,16 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile $(PYTEST_ARGS)
+
+test-web: $(STAMP)
+	OMP_NUM_THREADS=1 $(PY) -m pytest -m web tests/web $(PYTEST_ARGS)
+
+app: $(STAMP)
+	$(PY) app.py
+
+test-comfy: $(STAMP)
+	$(PY) tests/comfy/build.py --cache $(COMFY_CACHE)
+	COMFY_CACHE=$(abspath $(COMFY_CACHE)) OMP_NUM_THREADS=1 $(PY) -m pytest tests/comfy -n 2 --dist loadfile $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(PY) -m ruff check .

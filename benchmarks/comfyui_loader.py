@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `phys_pi
 
 from phys_pipeline.adapters import save_adapter
 from phys_pipeline.adapters.layers import linear_layers
-from phys_pipeline.adapters.names import original_layer
+from phys_pipeline.adapters.names import comfyui_layer, original_layer
 from phys_pipeline.families.hunyuan_video import LORA_ATTENTION, LORA_ATTENTION_AND_FEED_FORWARD
 
 RESULT = Path(__file__).parents[1] / "docs" / "results" / "comfyui_loader.md"
@@ -63,9 +63,7 @@ def comfyui_weights(model: Any) -> dict[str, Tensor]:
     rest, fused = dict(model.state_dict()), dict[str, dict[int, Tensor]]()
     for module in linear_layers(model):
         original, _, part = original_layer(module)  # type: ignore[misc]  # every linear layer has one
-        number = next((word for word in module.split(".") if word.isdigit()), "")
-        spellings = [name for name in original.names if name.endswith(("in_layer", "out_layer"))] or original.names[1:2]
-        name = (spellings[0] if spellings else original.names[0]).replace(".N.", f".{number}.")
+        name = comfyui_layer(module)
         for kind in ("weight", "bias"):
             if (value := rest.pop(f"{module}.{kind}", None)) is not None:
                 fused.setdefault(f"{name}.{kind}", {})[part] = value.roll(len(value) // 2, 0) if original.swapped else value

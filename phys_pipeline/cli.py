@@ -1,4 +1,4 @@
-"""The command line: ``phys-pipeline score|compare|overlay|generate|data|adapter|families|convert|evaluate|doctor|prompts|study``.
+"""The command line: ``phys-pipeline score|compare|overlay|generate|data|adapter|comfy|fetch|publish|families|...``.
 
 Results go to stdout, progress and errors to stderr. Exit codes: 0 done, 2 an expected error (one line that says what to do),
 130 interrupted; an interrupted or failed command leaves no half-written file.
@@ -26,6 +26,9 @@ _SCORES_SCHEMA = "phys-pipeline/scores"
 _ENDINGS = (".mp4", ".gif", ".webp")
 _MODULES = {  # commands with an argument parser of their own: module with `main(arguments) -> exit code`, help
     "adapter": ("phys_pipeline.adapters.command", "inspect, convert, check and merge LoRA files"),
+    "comfy": ("phys_pipeline.comfy", "install the nodes into ComfyUI"),
+    "fetch": ("phys_pipeline.adapters.fetch_command", "download an adapter from the Hugging Face Hub"),
+    "publish": ("phys_pipeline.adapters.publish_command", "publish an adapter on the Hugging Face Hub, checked"),
     "families": ("phys_pipeline.families.command", "list the base models that can be trained and generated with"),
     "evaluate": ("phys_pipeline.evaluation.evaluate_command", "measure generated videos with many metrics and write a report"),
     "doctor": ("phys_pipeline.evaluation.doctor", "show what each metric needs and whether it is here"),

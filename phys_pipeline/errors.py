@@ -21,6 +21,14 @@ class AdapterError(PhysPipelineError):
     """An adapter file can't be applied, saved or verified."""
 
 
+class HubError(AdapterError):
+    """The Hub can't be read or written as asked. ``kind`` says why, ``wait`` how many seconds the Hub asks to wait."""
+
+    def __init__(self, message: str, kind: str = "other", wait: float | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.wait = kind, wait
+
+
 class DataError(PhysPipelineError):
     """A training set has no usable clip, or a clip lacks its caption."""
 

@@ -13,7 +13,7 @@ from phys_pipeline.media import Video, overlay, side_by_side
 from phys_pipeline.media.ahead import made_ahead
 from phys_pipeline.media.limits import check_video_bytes
 from phys_pipeline.media.reading import UnexpectedTimes, VideoStream
-from phys_pipeline.media.video import frames_shown
+from phys_pipeline.media.video import Clip, frames_shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,8 +40,8 @@ def check_measurable(name: str, frames: int, height: int, width: int) -> None:
         )
 
 
-def score_video(video: Video, *, preset: Preset = "calibrated", original_size: tuple[int, int] | None = None) -> MotionReport:
-    """Motion report of a video in memory; a variable frame rate is first resampled to its average.
+def score_video(video: Clip, *, preset: Preset = "calibrated", original_size: tuple[int, int] | None = None) -> MotionReport:
+    """Motion report of a clip, one picture at a time; a variable frame rate is first resampled to its average.
 
     Args:
         original_size: (height, width) of the clip if ``video`` was reduced while reading.
@@ -85,7 +85,7 @@ def score_file(
     return _report(stream.pictures, stream, size, preset)
 
 
-def _report(pictures: Pictures, clip: Video | VideoStream, size: tuple[int, int], preset: str) -> MotionReport:
+def _report(pictures: Pictures, clip: Clip | VideoStream, size: tuple[int, int], preset: str) -> MotionReport:
     """Report of the frames of ``clip`` at its average rate.
 
     Args:

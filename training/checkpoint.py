@@ -74,7 +74,7 @@ def finished_run(config: TrainConfig, data: str) -> Path | None:
     if config.resume != "true" or not all(file.exists() for file in files):
         return None
     try:
-        same = load_config(files[0]).to_dict() | {"resume": "true"} == config.to_dict()
+        same = load_config(files[0]).to_dict() | {"resume": "true", "push_to_hub": config.push_to_hub} == config.to_dict()
         record = json.loads(files[1].read_text(encoding="utf-8"))
     except (ConfigError, json.JSONDecodeError):
         return None

@@ -13,6 +13,7 @@ import yaml
 
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError
+from phys_pipeline.hub.names import is_repo_id
 from training.spelling import LORA, flat_lora
 
 OBJECTIVES = ("spectral", "anchored", "repaired", "coherence_weighted", "preference", "flow", "ltd", "none")
@@ -45,7 +46,7 @@ LISTS: dict[str, tuple[str, ...]] = {
 }
 TRACKERS = ("tensorboard", "wandb", "trackio")
 PRIVATE = (  # places on this machine: left out of what may be published with an adapter
-    "model", "data", "video_root", "data_scores", "validation_data", "output_dir", "cache_dir", "resume",
+    "model", "data", "video_root", "data_scores", "validation_data", "output_dir", "cache_dir", "resume", "push_to_hub",
 )  # fmt: skip
 _POSITIVE = (
     "frames", "height", "width", "fps", "samples_per_clip", "window_stride", "max_clip_seconds", "vae_batch_size", "sigma_max",
@@ -164,6 +165,7 @@ class TrainConfig:
     trackers: list[str] = field(
         default_factory=lambda: ["tensorboard"]
     )  # tensorboard | wandb | trackio; [] writes log.jsonl alone
+    push_to_hub: str | None = None  # OWNER/NAME: publish the finished adapter, privately where new (docs/publishing.md)
     gradient_ratio_every: int = 0  # steps between measurements of the two losses' gradient norms; 0 never (two extra backwards)
 
     # validation: base and trained model on the same noise, before the first and after the last step
@@ -226,6 +228,8 @@ class TrainConfig:
             raise ConfigError("validation_seeds is empty: name at least one, or leave validation_prompts out")
         if self.ema_decay is not None and not 0.0 < self.ema_decay < 1.0:
             raise ConfigError(f"ema_decay={self.ema_decay} must lie in (0, 1)")
+        if self.push_to_hub is not None and (not is_repo_id(self.push_to_hub) or self.rank is None):
+            raise ConfigError(f"push_to_hub={self.push_to_hub!r} publishes an adapter as OWNER/NAME: write it so, and set rank")
         for name in self.trackers:
             if name not in TRACKERS:
                 raise ConfigError(f"trackers: {name!r} is not one of {', '.join(TRACKERS)}{_nearest(name, TRACKERS)}")

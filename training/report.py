@@ -27,6 +27,7 @@ _CURVES = (
     ("denoising", "denoising loss"), ("motion", "motion loss"), ("motion_energy_ratio", "motion energy, x0-hat / clip"),
     ("gradient_norm", "gradient norm"),
 )  # fmt: skip
+_HELD_OUT = {"denoising": "denoising loss", "motion": "motion loss", "motion_energy": "motion energy of x0-hat / clip"}
 _T_975 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)  # Student's t, 1 to 9 degrees of freedom
 
 
@@ -70,13 +71,49 @@ def write_report(folder: str | Path) -> Path:
     return root / "report.md"
 
 
+def measured(root: Path) -> dict[str, Any] | None:
+    """The base model and the last validation of a run's folder, on the same clips and noise: the record in its provenance.
+
+    {"step", "measures": [{"name", "unit", "n", "base", "trained", "difference", "low", "high"}]}, the bounds those of a 95 % t
+    interval of the mean paired difference (None for a single one). None where nothing was validated.
+    """
+    base, steps = _validations(root)
+    if not base or not steps:
+        return None
+    last, trained = steps[-1]
+    measures = []
+    for key, name in _HELD_OUT.items():
+        before, after = _by_clip(base["held_out"], key), _by_clip(trained["held_out"], key)
+        levels = sorted({sigma for _, sigma in before} & {sigma for _, sigma in after})
+        measures.append(_measure(f"{name}, held-out clips", "clips", *_paired(before, after, levels) if levels else ([], [])))
+    pairs = [(a["scores"], b["scores"]) for a, b in zip(base["videos"], trained["videos"], strict=True)]
+    for key, name in (("composite", "motion loss"), ("dynamic_degree", "dynamic degree")):
+        values = [(a[key], b[key]) for a, b in pairs if a and b]
+        measures.append(_measure(f"{name}, generated videos", "videos", [a for a, _ in values], [b for _, b in values]))
+    return {"step": last, "measures": [measure for measure in measures if measure is not None]}
+
+
+def _measure(name: str, unit: str, base: list[float], trained: list[float]) -> dict[str, Any] | None:
+    if not base:
+        return None
+    difference, half = mean_interval([b - a for a, b in zip(base, trained, strict=True)])
+    numbers = {"base": statistics.fmean(base), "trained": statistics.fmean(trained), "difference": difference}
+    numbers |= {"low": difference - half, "high": difference + half}
+    found = {key: None if math.isnan(value) else round(value, 6) for key, value in numbers.items()}
+    return {"name": name, "unit": unit, "n": len(base), **found}
+
+
+def _validations(root: Path) -> tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]:
+    """Results of the base model, and of every validation by step."""
+    found = [(int(p.parent.name.partition("-")[2]), _json(p)) for p in root.glob("validation/step-*/results.json")]
+    return _json(root / "validation" / "base" / "results.json"), sorted(found, key=lambda pair: pair[0])
+
+
 def _blocks(root: Path) -> list[Block]:
     config = load_config(root / "config.yaml")
     about = _json(root / "provenance.json")
     records = [json.loads(line) for line in (root / "log.jsonl").read_text(encoding="utf-8").splitlines()]
-    found = [(int(p.parent.name.partition("-")[2]), _json(p)) for p in root.glob("validation/step-*/results.json")]
-    steps = sorted(found, key=lambda pair: pair[0])
-    base = _json(root / "validation" / "base" / "results.json")
+    base, steps = _validations(root)
     blocks: list[Block] = [_summary(config, about), "## Settings", _settings(config), "## Training"]
     if records:
         blocks.append(Media("Curves over the steps", CURVES_FILE) if _draw(root, records, base, steps) else _numbers(records))
@@ -120,8 +157,7 @@ def _held_out_text(config: TrainConfig, step: int) -> str:
 
 def _held_out(base: list[dict[str, Any]], trained: list[dict[str, Any]]) -> list[Block]:
     tables: list[Block] = []
-    names = {"denoising": "denoising loss", "motion": "motion loss", "motion_energy": "motion energy of x0-hat / clip"}
-    for key, name in names.items():
+    for key, name in _HELD_OUT.items():
         before, after = _by_clip(base, key), _by_clip(trained, key)
         levels = sorted({sigma for _, sigma in before} & {sigma for _, sigma in after})
         if not levels:
@@ -141,17 +177,24 @@ def _by_clip(losses: list[dict[str, Any]], key: str) -> dict[tuple[str, float], 
     return {place: statistics.fmean(values) for place, values in grouped.items()}
 
 
+def _paired(
+    before: dict[tuple[str, float], float], after: dict[tuple[str, float], float], levels: Sequence[float]
+) -> tuple[list[float], list[float]]:
+    """Means over the levels of each clip that has every level in both."""
+    clips = [c for c in sorted({c for c, _ in before}) if all((c, s) in before and (c, s) in after for s in levels)]
+    means = [[statistics.fmean(losses[c, s] for s in levels) for c in clips] for losses in (before, after)]
+    return means[0], means[1]
+
+
 def _comparison(
     label: str, before: dict[tuple[str, float], float], after: dict[tuple[str, float], float], levels: list[float]
 ) -> tuple[str, ...]:
-    """One row: means and the paired difference over the clips that have every level in both."""
-    clips = [c for c in sorted({c for c, _ in before}) if all((c, s) in before and (c, s) in after for s in levels)]
-    if not clips:
+    """One row: means and the paired difference over the clips."""
+    first, second = _paired(before, after, levels)
+    if not first:
         return label, "-", "-", "-", "0"
-    first = [statistics.fmean(before[c, s] for s in levels) for c in clips]
-    second = [statistics.fmean(after[c, s] for s in levels) for c in clips]
     difference = _with_interval([b - a for a, b in zip(first, second, strict=True)])
-    return label, f"{statistics.fmean(first):.5f}", f"{statistics.fmean(second):.5f}", difference, str(len(clips))
+    return label, f"{statistics.fmean(first):.5f}", f"{statistics.fmean(second):.5f}", difference, str(len(first))
 
 
 def _with_interval(values: list[float]) -> str:

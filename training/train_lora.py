@@ -26,7 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `training` and `phys_pipeline` are found
 
-from phys_pipeline.errors import PhysPipelineError
+from phys_pipeline.errors import PhysPipelineError, first_line
 from training.config import TrainConfig, load_config
 
 
@@ -40,15 +40,19 @@ def parse(arguments: list[str] | None = None) -> tuple[TrainConfig, str | None]:
         ("cache-only", "encode the clips and captions that the cache lacks, list what became of each, and stop"),
     ):
         instead.add_argument(f"--{name}", action="store_const", dest="instead", const=name, help=what)
+    parser.add_argument(
+        "--push-to-hub", metavar="OWNER/NAME", help="publish the finished adapter, as push_to_hub=OWNER/NAME does"
+    )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that replace those of the file")
     options = parser.parse_intermixed_args(arguments)
-    return load_config(options.config, options.overrides), options.instead
+    pushed = [f"push_to_hub={options.push_to_hub}"] if options.push_to_hub else []
+    return load_config(options.config, [*options.overrides, *pushed]), options.instead
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    for noisy in ("httpx", "tensorboard", "diffusers"):
+    for noisy in ("httpx", "httpx2", "tensorboard", "diffusers"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # its retries, each told twice; what failed is said at the end
     config = None
@@ -80,7 +84,22 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     if path is not None:
         print(f"saved {path}", flush=True)
+        if config.push_to_hub is not None:
+            push(config.output_dir, config.push_to_hub)
     return 0
+
+
+def push(folder: str, repo_id: str) -> None:
+    """Publish a finished run. Whatever happens to the upload, the run is saved and did not fail."""
+    from phys_pipeline.adapters.publishing import publish
+
+    try:
+        done = publish(folder, repo_id, say=lambda text: print(text, file=sys.stderr, flush=True))
+    except (Exception, KeyboardInterrupt) as error:
+        print(f"not published: {first_line(error)}", file=sys.stderr)
+        print(f"the run is saved; later: phys-pipeline publish {folder} --repo-id {repo_id}", file=sys.stderr, flush=True)
+    else:
+        print(f"published {done.repo_id}@{done.commit}{' (private)' if done.private else ''}", flush=True)
 
 
 def how_to_resume(config: TrainConfig | None) -> str:

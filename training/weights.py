@@ -19,11 +19,13 @@ from torch import Tensor, nn
 
 from phys_pipeline.adapters import inject_lora, save_adapter
 from phys_pipeline.adapters.formats import COMFYUI_FOLDER
+from phys_pipeline.adapters.licences import licence_of
 from phys_pipeline.atomic import atomic_file, atomic_folder
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.families import LoadedModel, VideoFamily
 from phys_pipeline.families.sources import description
 from training.config import TrainConfig
+from training.report import measured
 from training.sharding import placed_like
 
 ADAPTER_FILE = "pytorch_lora_weights.safetensors"
@@ -56,6 +58,9 @@ def save_trained(model: Any, folder: Path, config: TrainConfig, family: VideoFam
     """
     revision = description(config.model).get("revision")
     about = about | {name: getattr(config, name) for name in _RECORDED}
+    if (scores := measured(folder)) is not None:  # of the last validation, which came before
+        about["scores"] = scores
+    about["license"] = licence_of(family.spec.name, None if Path(config.model).is_dir() else config.model)
     about |= {
         "loss_weights": {name: config.weights[name] for name in config.active},
         "versions": {name: metadata.version(name) for name in ("torch", "diffusers", "transformers", "peft", "accelerate")},

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from phys_pipeline.adapters import formats
 from phys_pipeline.adapters.files import rewrite_header, shown
+from phys_pipeline.adapters.hub import fetch_adapter
 from phys_pipeline.adapters.layers import (
     adapted_component,
     adapter_names,
@@ -31,8 +32,9 @@ from phys_pipeline.adapters.settings import diffusers_metadata, stored_settings
 from phys_pipeline.adapters.weights import LoraLayer
 from phys_pipeline.adapters.writers import check_exportable, diffusers_tensors, write_adapter
 from phys_pipeline.atomic import atomic_folder
-from phys_pipeline.errors import AdapterError, first_line
+from phys_pipeline.errors import AdapterError, HubError, first_line
 from phys_pipeline.families import LoadedModel, VideoFamily, families_with, get_family
+from phys_pipeline.hub import is_hub_source
 
 logger = logging.getLogger(__name__)
 
@@ -223,7 +225,7 @@ def unload_adapter(pipeline: Any, name: str) -> None:
 
 
 def find_adapter(path: str | Path) -> Path:
-    """The weights file that ``path`` means: a file, an adapter folder, or a Hub id that is downloaded."""
+    """The weights file that ``path`` means: a file, an adapter folder, or OWNER/NAME[@REVISION] on the Hub, which is fetched."""
     local = Path(path).expanduser()
     if local.is_file():
         return local
@@ -234,15 +236,12 @@ def find_adapter(path: str | Path) -> Path:
         if len(found) == 1:
             return found[0]
         raise AdapterError(f"{local} has no {formats.WEIGHTS_FILE}: give an adapter folder or one .safetensors file")
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", str(path)) or local.suffix:
-        raise AdapterError(f"there is no adapter {path}: give a folder, a .safetensors file or a Hub id owner/name")
-    from huggingface_hub import hf_hub_download
-
+    if not is_hub_source(str(path)):
+        raise AdapterError(f"there is no adapter {path}: give a folder, a .safetensors file or a Hub id OWNER/NAME[@REVISION]")
     try:
-        return Path(hf_hub_download(str(path), formats.WEIGHTS_FILE))
-    except Exception as error:  # network, gated, missing repository or file: classes differ between hub versions
-        raise AdapterError(f"can't get adapter {path} from the Hub ({first_line(error)}): check name and network, or download it "
-                           "elsewhere and give its folder") from error  # fmt: skip
+        return fetch_adapter(str(path)).file
+    except HubError as error:
+        raise HubError(f"can't get adapter {path} from the Hub, and no such folder is here: {error}", error.kind) from error
 
 
 def _adapter_tensors(transformer: Any, name: str) -> dict[str, Tensor]:

@@ -29,6 +29,12 @@ class OriginalLayer:
         """Whether ComfyUI's loader knows it by Tencent's name."""
         return self.names[0].startswith(("double_blocks.", "single_blocks."))
 
+    @property
+    def comfyui(self) -> str:
+        """ComfyUI's own name of the layer, without the prefix ``diffusion_model.``."""
+        embedder = [name for name in self.names if name.endswith(("in_layer", "out_layer"))]
+        return (embedder or self.names[1:2] or self.names)[0]
+
 
 def _layers() -> tuple[OriginalLayer, ...]:
     double, single = "transformer_blocks.N.", "single_transformer_blocks.N."
@@ -129,6 +135,15 @@ def original_layer(module: str) -> tuple[OriginalLayer, str, int] | None:
     number = match[2] if match else "N"
     numbered = OriginalLayer(tuple(_numbered(p, number) for p in layer.parts), layer.names, layer.swapped)
     return numbered, _numbered(layer.names[0], number), part
+
+
+def comfyui_layer(module: str) -> str | None:
+    """ComfyUI's own name of the original layer that holds a diffusers layer; None: not known."""
+    found = original_layer(module)
+    if found is None:
+        return None
+    match = _BLOCK.search(module)
+    return _numbered(found[0].comfyui, match[2] if match else "N")
 
 
 def _numbered(name: str, number: str) -> str:

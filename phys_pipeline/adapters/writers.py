@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from torch import Tensor
 
 from phys_pipeline.adapters import formats
 from phys_pipeline.adapters.files import write_tensors
-from phys_pipeline.adapters.names import OriginalLayer, original_layer
+from phys_pipeline.adapters.names import OriginalLayer, comfyui_layer, original_layer
 from phys_pipeline.adapters.readers import open_adapter
 from phys_pipeline.adapters.settings import diffusers_metadata, stored_settings
 from phys_pipeline.adapters.weights import LoraLayer, distance, fuse, swap_halves
@@ -60,11 +60,26 @@ def comfyui_tensors(layers: Mapping[str, LoraLayer], widths: Mapping[str, int]) 
     ComfyUI reads no alpha from metadata, and diffusers and kijai's wrapper read these names too. Raises AdapterError for a layer
     outside the blocks, which ComfyUI's loader doesn't know by these names: nothing is left out.
     """
+    check_exportable(list(layers))
+    return _fused_tensors(layers, widths, lambda module: original_layer(module)[1])  # type: ignore[index]  # just checked
+
+
+def native_tensors(layers: Mapping[str, LoraLayer], widths: Mapping[str, int]) -> dict[str, Tensor]:
+    """Tensors under ComfyUI's own names, fused as :func:`comfyui_tensors` fuses them: its loader knows every layer by these, also
+    those outside the blocks. Raises AdapterError for a layer that HunyuanVideo doesn't have."""
+    for module in layers:
+        if original_layer(module) is None:
+            raise AdapterError(f"{module} is no layer of HunyuanVideo: use the adapter with the model it was trained for")
+    return _fused_tensors(layers, widths, lambda module: str(comfyui_layer(module)))
+
+
+def _fused_tensors(
+    layers: Mapping[str, LoraLayer], widths: Mapping[str, int], name_of: Callable[[str], str]
+) -> dict[str, Tensor]:
     fused: dict[str, tuple[OriginalLayer, dict[int, LoraLayer]]] = {}
     for module, layer in layers.items():
-        check_exportable([module])
-        original, name, part = original_layer(module)  # type: ignore[misc]  # not None: just checked
-        fused.setdefault(name, (original, {}))[1][part] = swap_halves(layer) if original.swapped else layer
+        original, _, part = original_layer(module)  # type: ignore[misc]  # not None: checked by the callers
+        fused.setdefault(name_of(module), (original, {}))[1][part] = swap_halves(layer) if original.swapped else layer
     tensors = {}
     for name, (original, given) in fused.items():
         hidden = next(iter(given.values())).down.shape[1]

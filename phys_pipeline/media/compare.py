@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from phys_pipeline.errors import ConfigError
-from phys_pipeline.media.limits import check_video_bytes
+from phys_pipeline.media.composed import Composed
 from phys_pipeline.media.scaling import enlargement, resized
 from phys_pipeline.media.text import BACKGROUND, MUTED, SURFACE, TEXT, Surface
-from phys_pipeline.media.video import Video
+from phys_pipeline.media.video import Clip, Video
 
 MODES = ("horizontal", "vertical", "wipe", "difference")
 _SWEEP_SECONDS = 6.0  # the wipe's divider goes right, left and back to the middle
@@ -40,23 +40,42 @@ def side_by_side(
         ConfigError: an unknown mode, a wrong number of labels, a height below 16.
         MediaError: the result is over the memory limit.
     """
-    if mode not in MODES:
-        raise ConfigError(f"unknown comparison mode {mode!r}; use one of {', '.join(MODES)}")
-    if len(labels) != 2 or isinstance(labels, str):
-        raise ConfigError(f"labels={labels!r} must be two texts, one for each video")
-    if height is not None and height < 16:
-        raise ConfigError(f"height={height} must be at least 16 pixels")
-    clock = _Clock(a, b)
-    sizes = _sizes(a, b, mode, height)
-    compose = {"horizontal": _beside, "vertical": _below, "wipe": _wipe, "difference": _difference}[mode]
-    chips = _chips(labels, sizes, mode)
-    return compose(_Pair(a, b, clock, sizes, chips))
+    return Compared(a, b, mode=mode, labels=labels, height=height).whole("the comparison")
+
+
+class Compared(Composed):
+    """The clip that :func:`side_by_side` gives, with each picture made when it is asked for."""
+
+    def __init__(
+        self, a: Clip, b: Clip, *, mode: str = "horizontal", labels: tuple[str, str] = ("A", "B"), height: int | None = None
+    ) -> None:
+        if mode not in MODES:
+            raise ConfigError(f"unknown comparison mode {mode!r}; use one of {', '.join(MODES)}")
+        if len(labels) != 2 or isinstance(labels, str):
+            raise ConfigError(f"labels={labels!r} must be two texts, one for each video")
+        if height is not None and height < 16:
+            raise ConfigError(f"height={height} must be at least 16 pixels")
+        clock, sizes = _Clock(a, b), _sizes(a, b, mode, height)
+        self._pair = _Pair(a, b, clock, sizes, _chips(labels, sizes, mode))
+        self._compose = {"horizontal": _beside, "vertical": _below, "wipe": _wipe, "difference": _difference}[mode]
+        (rows, columns), (other_rows, other_columns) = sizes
+        if mode == "horizontal":
+            columns += _gap(rows) + other_columns
+        elif mode == "vertical":
+            rows += _gap(max(rows, other_rows)) + other_rows
+        self.height, self.width = rows + rows % 2, columns + columns % 2
+        self.timestamps, self.fps = clock.times, float(clock.fps)
+        self.duration = float(clock.times[-1]) + 1.0 / self.fps
+        self.source = f"{a.source} | {b.source}" if a.source or b.source else ""
+
+    def draw(self, number: int, frame: np.ndarray) -> None:
+        self._compose(self._pair, number, frame)
 
 
 class _Clock:
     """Output moments and, for each, the frame of either video that a player would show."""
 
-    def __init__(self, a: Video, b: Video) -> None:
+    def __init__(self, a: Clip, b: Clip) -> None:
         self.fps = max(a.fps, b.fps)
         count = max(1, round(max(a.duration, b.duration) * self.fps))
         if math.isclose(a.fps, b.fps, rel_tol=1e-6):
@@ -70,9 +89,8 @@ class _Clock:
 class _Pair:
     """Everything a composer needs: frames by output index, sizes, label chips."""
 
-    def __init__(self, a: Video, b: Video, clock: _Clock, sizes: list[tuple[int, int]], chips: list[np.ndarray]) -> None:
+    def __init__(self, a: Clip, b: Clip, clock: _Clock, sizes: list[tuple[int, int]], chips: list[np.ndarray]) -> None:
         self.videos, self.clock, self.sizes, self.chips = (a, b), clock, sizes, chips
-        self.source = f"{a.source} | {b.source}" if a.source or b.source else ""
         self._last: list[tuple[int, bool, np.ndarray] | None] = [None, None]
         self._ended_chip: list[np.ndarray] = [_chip("ended", _unit(*size), MUTED) for size in sizes]
 
@@ -92,66 +110,45 @@ class _Pair:
         self._last[which] = (shown, ended, picture)
         return picture
 
-    def empty(self, height: int, width: int) -> np.ndarray:
-        """Uninitialised output ``uint8 (T, H, W, 3)`` with even sides."""
-        height, width = height + height % 2, width + width % 2
-        check_video_bytes(len(self.clock.times), height, width, "the comparison")
-        return np.empty((len(self.clock.times), height, width, 3), np.uint8)
 
-    def video(self, frames: np.ndarray) -> Video:
-        return Video(frames, self.clock.times, float(self.clock.fps), self.source)
-
-
-def _beside(pair: _Pair) -> Video:
+def _beside(pair: _Pair, index: int, frame: np.ndarray) -> None:
     (height, left), (_, right) = pair.sizes
     gap = _gap(height)
-    frames = pair.empty(height, left + gap + right)
-    for index, frame in enumerate(frames):
-        frame[:height, :left] = pair.picture(0, index, mark=True)
-        frame[:height, left : left + gap] = BACKGROUND
-        frame[:height, left + gap : left + gap + right] = pair.picture(1, index, mark=True)
-        frame[height:], frame[:, left + gap + right :] = BACKGROUND, BACKGROUND
-    return pair.video(frames)
+    frame[:height, :left] = pair.picture(0, index, mark=True)
+    frame[:height, left : left + gap] = BACKGROUND
+    frame[:height, left + gap : left + gap + right] = pair.picture(1, index, mark=True)
+    frame[height:], frame[:, left + gap + right :] = BACKGROUND, BACKGROUND
 
 
-def _below(pair: _Pair) -> Video:
+def _below(pair: _Pair, index: int, frame: np.ndarray) -> None:
     (top, width), (bottom, _) = pair.sizes
     gap = _gap(max(top, bottom))
-    frames = pair.empty(top + gap + bottom, width)
-    for index, frame in enumerate(frames):
-        frame[:top, :width] = pair.picture(0, index, mark=True)
-        frame[top : top + gap, :width] = BACKGROUND
-        frame[top + gap : top + gap + bottom, :width] = pair.picture(1, index, mark=True)
-        frame[top + gap + bottom :], frame[:, width:] = BACKGROUND, BACKGROUND
-    return pair.video(frames)
+    frame[:top, :width] = pair.picture(0, index, mark=True)
+    frame[top : top + gap, :width] = BACKGROUND
+    frame[top + gap : top + gap + bottom, :width] = pair.picture(1, index, mark=True)
+    frame[top + gap + bottom :], frame[:, width:] = BACKGROUND, BACKGROUND
 
 
-def _wipe(pair: _Pair) -> Video:
+def _wipe(pair: _Pair, index: int, frame: np.ndarray) -> None:
     height, width = pair.sizes[0]
-    frames = pair.empty(height, width)
     half = max(1, round(height / 360))
-    for index, (frame, seconds) in enumerate(zip(frames, pair.clock.times, strict=True)):
-        divider = round(width * wipe_position(float(seconds)))
-        frame[:height, :divider] = pair.picture(0, index, mark=False)[:, :divider]
-        frame[:height, divider:width] = pair.picture(1, index, mark=False)[:, divider:]
-        frame[:height, max(0, divider - 2 * half) : divider + 2 * half] = BACKGROUND
-        frame[:height, max(0, divider - half) : divider + half] = TEXT
-        _stamp(frame[:height, :width], pair.chips[0], "left", "top")
-        _stamp(frame[:height, :width], pair.chips[1], "right", "top")
-        frame[height:], frame[:, width:] = BACKGROUND, BACKGROUND
-    return pair.video(frames)
+    divider = round(width * wipe_position(float(pair.clock.times[index])))
+    frame[:height, :divider] = pair.picture(0, index, mark=False)[:, :divider]
+    frame[:height, divider:width] = pair.picture(1, index, mark=False)[:, divider:]
+    frame[:height, max(0, divider - 2 * half) : divider + 2 * half] = BACKGROUND
+    frame[:height, max(0, divider - half) : divider + half] = TEXT
+    _stamp(frame[:height, :width], pair.chips[0], "left", "top")
+    _stamp(frame[:height, :width], pair.chips[1], "right", "top")
+    frame[height:], frame[:, width:] = BACKGROUND, BACKGROUND
 
 
-def _difference(pair: _Pair) -> Video:
+def _difference(pair: _Pair, index: int, frame: np.ndarray) -> None:
     height, width = pair.sizes[0]
-    frames = pair.empty(height, width)
-    for index, frame in enumerate(frames):
-        first, second = pair.picture(0, index, mark=False), pair.picture(1, index, mark=False)
-        apart = np.maximum(first, second) - np.minimum(first, second)
-        frame[:height, :width] = np.minimum(apart, 255 // _DIFFERENCE_GAIN) * _DIFFERENCE_GAIN + (apart > 255 // _DIFFERENCE_GAIN)
-        _stamp(frame[:height, :width], pair.chips[0], "left", "top")
-        frame[height:], frame[:, width:] = BACKGROUND, BACKGROUND
-    return pair.video(frames)
+    first, second = pair.picture(0, index, mark=False), pair.picture(1, index, mark=False)
+    apart = np.maximum(first, second) - np.minimum(first, second)
+    frame[:height, :width] = np.minimum(apart, 255 // _DIFFERENCE_GAIN) * _DIFFERENCE_GAIN + (apart > 255 // _DIFFERENCE_GAIN)
+    _stamp(frame[:height, :width], pair.chips[0], "left", "top")
+    frame[height:], frame[:, width:] = BACKGROUND, BACKGROUND
 
 
 def wipe_position(seconds: float) -> float:
@@ -159,7 +156,7 @@ def wipe_position(seconds: float) -> float:
     return 0.5 + _SWEEP_REACH * math.sin(2 * math.pi * seconds / _SWEEP_SECONDS)
 
 
-def _sizes(a: Video, b: Video, mode: str, height: int | None) -> list[tuple[int, int]]:
+def _sizes(a: Clip, b: Clip, mode: str, height: int | None) -> list[tuple[int, int]]:
     """Height and width in pixels at which either video is shown."""
     if height is None:
         tallest = a if a.height >= b.height else b

@@ -6,7 +6,7 @@ import math
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -14,6 +14,32 @@ from phys_pipeline.errors import MediaError
 
 if TYPE_CHECKING:
     import torch
+
+
+class Frames(Protocol):
+    """Pictures by number, each ``uint8 (H, W, 3)``: an array, or something that makes each when it is asked for."""
+
+    def __getitem__(self, number: int, /) -> np.ndarray: ...
+
+
+class Clip(Protocol):
+    """What scoring and composing need of a video: its pictures may be made one by one, so that they never lie in memory."""
+
+    @property
+    def frames(self) -> Frames: ...
+    @property
+    def timestamps(self) -> np.ndarray: ...  # (T,), as in Video
+    @property
+    def fps(self) -> float: ...
+    @property
+    def source(self) -> str: ...
+    @property
+    def height(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def duration(self) -> float: ...
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,7 +53,7 @@ def scaling_proxies(ring_energy: Tensor) -> tuple[Tensor, Tensor]:
     Fewer than three frames give 0.5 for both, as in the paper.
     """
     # ring_energy: (N, T, R)
-    blocks, frames, rings = ring_energy.shape
+    blocks, frames, _ = ring_energy.shape
     if frames < 3:
         half = ring_energy.new_full((blocks,), 0.5)
         return half, half
@@ -62,13 +62,21 @@ def scaling_proxies(ring_energy: Tensor) -> tuple[Tensor, Tensor]:
     radial = (share[:, :, 1:] - share[:, :, :-1])[:, :-1].flatten(1)
     temporal = (share[:, 1:] - share[:, :-1])[:, :, :-1].flatten(1)
     flow = (radial * temporal).sum(dim=1).abs() / (_norm(radial) * _norm(temporal) + 1e-8)
-    index = torch.arange(1, rings + 1, device=ring_energy.device, dtype=ring_energy.dtype)
-    centroid = (share * index).sum(dim=2)
+    centroid = radial_centroid(ring_energy)
     centroid = centroid - centroid.mean(dim=1, keepdim=True)
     time = torch.arange(frames, device=ring_energy.device, dtype=ring_energy.dtype)
     time = time - time.mean()
     trend = (centroid * time).mean(dim=1).abs() / (_norm(centroid) * _norm(time[None]) / frames + 1e-8)
     return flow, trend
+
+
+def radial_centroid(ring_energy: Tensor) -> Tensor:
+    """Mean ring, counted from 1, of each frame's energy, (N, T); 0 where there is none."""
+    # ring_energy: (N, T, R)
+    total = ring_energy.sum(dim=2, keepdim=True)
+    share = ring_energy / torch.where(total > 0, total, torch.ones_like(total))
+    index = torch.arange(1, ring_energy.shape[2] + 1, device=ring_energy.device, dtype=ring_energy.dtype)
+    return (share * index).sum(dim=2)
 
 
 def _norm(rows: Tensor) -> Tensor:

@@ -1,0 +1,1 @@
+"""What the app does, without a page: jobs, run folders, generation, scoring, studies and training runs. Imports no Gradio."""

@@ -1,0 +1,216 @@
+"""Nodes for tests: frames of any kind, conditioning without a text encoder, and a look at what arrives."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from typing import Any
+
+import torch
+from comfy_api.latest import ComfyExtension, io
+
+from .frames import moving
+
+_executed: list[str] = []  # markers of TestMark, in the order in which they ran
+
+
+class TestFrames(io.ComfyNode):
+    """A moving square, as a batch of any size and kind."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_Frames",
+            category="test",
+            inputs=[
+                io.Int.Input("frames", default=16, min=0, max=100_000),
+                io.Int.Input("height", default=48, min=0),
+                io.Int.Input("width", default=64, min=0),
+                io.Int.Input("channels", default=3),
+                io.String.Input("kind", default=""),
+                io.Float.Input("speed", default=2.0, min=-100, max=100),
+            ],
+            outputs=[io.Image.Output()],
+        )
+
+    @classmethod
+    def execute(cls, frames: int, height: int, width: int, channels: int, kind: str, speed: float) -> io.NodeOutput:
+        return io.NodeOutput(moving(frames, height, width, channels, kind, speed))
+
+
+class TestConditioning(io.ComfyNode):
+    """What text encoders would give, random."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_Conditioning",
+            category="test",
+            inputs=[io.Int.Input("seed", default=0)],
+            outputs=[io.Conditioning.Output()],
+        )
+
+    @classmethod
+    def execute(cls, seed: int) -> io.NodeOutput:
+        generator = torch.Generator().manual_seed(seed)
+        text, pooled = torch.randn(1, 7, 32, generator=generator), torch.randn(1, 768, generator=generator)
+        return io.NodeOutput([[text, {"pooled_output": pooled, "guidance": 6.0}]])
+
+
+class TestLook(io.ComfyNode):
+    """Shape, type and digest of anything, as text; and how far it is from a second thing."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_Look",
+            category="test",
+            inputs=[io.AnyType.Input("value"), io.AnyType.Input("other", optional=True)],
+            outputs=[],
+            is_output_node=True,
+        )
+
+    @classmethod
+    def execute(cls, value: Any, other: Any = None) -> io.NodeOutput:
+        tensor, rest = _tensor(value), {}
+        if other is not None:
+            rest["difference"] = (tensor.float() - _tensor(other).float()).abs().max().item()
+        if tensor is None:
+            text = json.dumps({"value": value}, default=str)
+        else:
+            digest = hashlib.sha256(tensor.contiguous().cpu().numpy().tobytes()).hexdigest()
+            rest |= {"finite": bool(torch.isfinite(tensor).all()), "low": tensor.min().item(), "high": tensor.max().item()}
+            text = json.dumps({"shape": list(tensor.shape), "type": str(tensor.dtype), "digest": digest, **rest})
+        return io.NodeOutput(ui={"text": (text,)})
+
+
+def _tensor(value: Any) -> torch.Tensor | None:
+    if isinstance(value, dict) and "samples" in value:
+        value = value["samples"]
+    if hasattr(value, "get_components"):
+        value = value.get_components().images
+    return value if isinstance(value, torch.Tensor) else None
+
+
+class TestSize(io.ComfyNode):
+    """How many bytes a batch has; it is not touched, so that no memory is taken."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(node_id="Test_Size", category="test", inputs=[io.Image.Input("value")], outputs=[], is_output_node=True)
+
+    @classmethod
+    def execute(cls, value: torch.Tensor) -> io.NodeOutput:
+        return io.NodeOutput(ui={"text": (json.dumps({"bytes": value.numel() * value.element_size()}),)})
+
+
+class TestMark(io.ComfyNode):
+    """Gives on what it gets, and remembers that it ran."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_Mark",
+            category="test",
+            inputs=[io.AnyType.Input("value"), io.String.Input("marker")],
+            outputs=[io.AnyType.Output()],
+        )
+
+    @classmethod
+    def execute(cls, value: Any, marker: str) -> io.NodeOutput:
+        _executed.append(marker)
+        return io.NodeOutput(value)
+
+
+class TestMarks(io.ComfyNode):
+    """The markers so far."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_Marks", category="test", inputs=[io.Int.Input("now", default=0)], outputs=[], is_output_node=True
+        )
+
+    @classmethod
+    def execute(cls, now: int) -> io.NodeOutput:
+        return io.NodeOutput(ui={"text": (json.dumps(_executed),)})
+
+
+class TestSlow(io.ComfyNode):
+    """The model, with a pause before each of its calls; every call is written to a file."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_Slow",
+            category="test",
+            inputs=[io.Model.Input("model"), io.Float.Input("seconds", default=0.5), io.String.Input("file")],
+            outputs=[io.Model.Output()],
+        )
+
+    @classmethod
+    def execute(cls, model: Any, seconds: float, file: str) -> io.NodeOutput:
+        slow = model.clone()
+
+        def call(apply: Any, given: dict[str, Any]) -> Any:
+            with open(file, "a", encoding="ascii") as stream:
+                stream.write("step\n")
+            time.sleep(seconds)
+            return apply(given["input"], given["timestep"], **given["c"])
+
+        slow.set_model_unet_function_wrapper(call)
+        return io.NodeOutput(slow)
+
+
+class TestAutoencoder(io.ComfyNode):
+    """Writes a small random video autoencoder with HunyuanVideo's 16 latent channels, which VAELoader takes."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_Autoencoder", category="test", inputs=[io.String.Input("file")], outputs=[], is_output_node=True
+        )
+
+    @classmethod
+    def execute(cls, file: str) -> io.NodeOutput:
+        import comfy.utils
+        import folder_paths
+        from comfy.ldm.wan.vae import WanVAE
+
+        torch.manual_seed(0)
+        model = WanVAE(dim=8, z_dim=16, temperal_downsample=[False, True, True])
+        for name, weight in model.named_parameters():  # ComfyUI leaves them uninitialised
+            if name.endswith("gamma"):
+                weight.fill_(1.0)
+            else:
+                weight.normal_(std=weight[0].numel() ** -0.5 if weight.ndim > 1 else 0.0)
+        path = f"{folder_paths.get_folder_paths('vae')[0]}/{file}"
+        comfy.utils.save_torch_file({key: value.clone() for key, value in model.state_dict().items()}, path)
+        return io.NodeOutput(ui={"text": (path,)})
+
+
+class TestList(io.ComfyNode):
+    """Several batches as a list."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_List",
+            category="test",
+            inputs=[io.Image.Input("a"), io.Image.Input("b"), io.Image.Input("c", optional=True)],
+            outputs=[io.Image.Output(is_output_list=True)],
+        )
+
+    @classmethod
+    def execute(cls, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None = None) -> io.NodeOutput:
+        return io.NodeOutput([batch for batch in (a, b, c) if batch is not None])
+
+
+class TestNodes(ComfyExtension):
+    async def get_node_list(self) -> list[type[io.ComfyNode]]:
+        return [TestFrames, TestConditioning, TestLook, TestSize, TestMark, TestMarks, TestSlow, TestList, TestAutoencoder]
+
+
+async def comfy_entrypoint() -> TestNodes:
+    return TestNodes()

@@ -1,0 +1,90 @@
+"""Write the pack's example workflows with the real pages: each prompt of ``examples.py`` is opened, arranged and saved.
+
+python tests/comfy/write_examples.py --cache .comfy        # after `make test-comfy`
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1])]
+
+import build  # noqa: E402
+from assets import write_models  # noqa: E402
+from browser import Page  # noqa: E402
+from examples import EXAMPLES  # noqa: E402
+from pages import open_graph, picture, ready  # noqa: E402
+from server import Server  # noqa: E402
+
+from phys_pipeline.media import write_video  # noqa: E402
+
+TARGET = HERE.parents[1] / "comfy_nodes" / "example_workflows"
+
+NAMED = (
+    ("diffusion_models", "hunyuan_video_t2v_720p_bf16.safetensors"),
+    ("vae", "hunyuan_video_vae_bf16.safetensors"),
+    ("text_encoders", "clip_l.safetensors"),
+    ("text_encoders", "llava_llama3_fp8_scaled.safetensors"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cache", type=Path, default=Path(".comfy"), metavar="FOLDER")
+    environment = build.build(parser.parse_args().cache)
+    with tempfile.TemporaryDirectory(prefix="phys-pipeline-") as scratch:
+        base = Path(scratch) / "base"
+        base.mkdir()
+        write_example_input(base / "input")
+        models = write_models(Path(scratch) / "models")
+        for kind, name in NAMED:  # only listed: a file that is missing is marked red
+            (models / kind).mkdir(exist_ok=True)
+            (models / kind / name).touch()
+        (base / "models").symlink_to(models)
+        with (
+            Server(environment, build.ENGINES[0].version, base, frontend=True) as server,
+            Page(Path(scratch) / "profile", 1600, 900) as page,
+        ):
+            ready(page, server)
+            for name, graph in EXAMPLES.items():
+                workflow = open_graph(page, graph)
+                (TARGET / f"{name}.json").write_text(json.dumps(tidy(workflow), indent=1, ensure_ascii=False) + "\n", "utf-8")
+                (TARGET / f"{name}.jpg").write_bytes(jpeg(picture(page, Path(scratch) / "page.png")))
+                print(name, flush=True)
+
+
+def write_example_input(folder: Path) -> None:
+    """The video that the first example loads."""
+    import importlib.util
+
+    spec: Any = importlib.util.spec_from_file_location("pack_frames", HERE / "pack" / "frames.py")
+    frames = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(frames)
+    images = frames.moving(frames=24, height=64, width=96, channels=3, kind="", speed=2.0)
+    write_video(folder / "video.mp4", images.permute(3, 0, 1, 2), 12.0)
+
+
+def tidy(workflow: dict[str, Any]) -> dict[str, Any]:
+    """Without what only concerns the machine that wrote it."""
+    workflow.pop("id", None)
+    workflow.get("extra", {}).pop("frontendVersion", None)
+    return workflow
+
+
+def jpeg(png: Path) -> bytes:
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.open(png).convert("RGB").resize((960, 540), Image.Resampling.LANCZOS).save(stream, "JPEG", quality=82)
+    return stream.getvalue()
+
+
+if __name__ == "__main__":
+    main()

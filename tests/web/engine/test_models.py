@@ -1,0 +1,83 @@
+"""Which models and adapters a visitor may name, on one's own machine and on a server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from phys_pipeline.errors import ConfigError, ModelError
+from phys_pipeline.web.engine.models import ASSETS, Models, defaults_of, embedded_adapters, sample
+from phys_pipeline.web.engine.settings import is_local
+
+OUTSIDE = ["/etc", "../..", "owner/name", "..", "~", "file:///etc/passwd", "/", "C:\\"]
+
+
+@pytest.fixture
+def server(settings):
+    return Models(replace(settings, local=False))
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_a_server_offers_its_own_alone(server, name):
+    with pytest.raises(ConfigError, match="this server"):
+        server.source(name)
+    with pytest.raises(ConfigError, match="this server"):
+        server.adapter(name)
+
+
+def test_what_is_offered_can_be_chosen(server, model_folder):
+    assert server.source(str(model_folder)) == str(model_folder)
+    assert server.source("tiny") == server.source("") == server.source(None) == "tiny"
+    assert server.adapter("none") == server.adapter(None) == (None, "")
+    for name, embedded in embedded_adapters().items():
+        folder, shown = server.adapter(name)
+        assert folder == embedded.folder and shown == f"phys_pipeline/assets/{folder.relative_to(ASSETS)}"
+
+
+def test_the_owner_may_name_folders_and_hub_ids(settings, model_folder, adapter_folder):
+    models = Models(settings)
+    assert models.source("owner/name") == "owner/name"
+    assert models.adapter(str(adapter_folder)) == (str(adapter_folder), str(adapter_folder))
+    assert models.adapter("owner/name@v1")[0] == "owner/name@v1"
+    with pytest.raises(ModelError, match="no such model"):
+        models.source("/no/such/folder")
+    with pytest.raises(ConfigError, match="no such adapter"):
+        models.adapter("/no/such/folder")
+
+
+def test_only_safetensors_may_be_uploaded(server, tmp_path):
+    assert server.adapter("none", str(tmp_path / "x.safetensors")) == (tmp_path / "x.safetensors", "x.safetensors")
+    with pytest.raises(ConfigError, match="pickles"):
+        server.adapter("none", str(tmp_path / "x.bin"))
+
+
+def test_embedded_adapters_fit_the_embedded_model():
+    from phys_pipeline.adapters import load_adapter
+    from phys_pipeline.families import load_model
+
+    adapters = embedded_adapters()
+    if adapters:
+        assert load_adapter(load_model(), next(iter(adapters.values())).folder).tensors > 0
+
+
+def test_an_adapter_of_another_revision_is_left_out(monkeypatch):
+    from phys_pipeline.families import sources
+
+    if embedded_adapters():
+        monkeypatch.setattr(sources, "description", lambda source: {"revision": "another"})
+        assert embedded_adapters() == {}
+
+
+def test_defaults_and_spaces():
+    assert defaults_of("tiny")["num_inference_steps"] >= 1
+    assert callable(sample)
+
+
+@pytest.mark.parametrize(("host", "shared", "local"), [("127.0.0.1", False, True), ("0.0.0.0", False, False),
+                                                        ("localhost", True, False), (None, False, True)])  # fmt: skip
+def test_who_can_reach_the_app(monkeypatch, host, shared, local):
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    assert is_local(host, shared) is local
+    monkeypatch.setenv("SPACE_ID", "owner/space")
+    assert not is_local(host, shared)
