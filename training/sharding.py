@@ -74,17 +74,20 @@ def placed_like(value: Tensor, pattern: Tensor) -> Tensor:
 
 
 @contextmanager
-def gathered(model: nn.Module, keep: bool) -> Iterator[None]:
-    """Inside, the trained parameters are whole and on the CPU where `keep` is true, and the model is of its own class again."""
+def gathered(model: nn.Module, keep: bool, frozen: bool = False) -> Iterator[None]:
+    """Inside, the trained parameters are whole and on the CPU where `keep` is true, and the model is of its own class again.
+
+    With `frozen` all others are too: a model that is saved as a whole may have some (`unused_parameters`).
+    """
     cls, swapped = type(model), []
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
-            if not (parameter.requires_grad and hasattr(parameter, "full_tensor")):
+            if not ((parameter.requires_grad or frozen) and hasattr(parameter, "full_tensor")):
                 continue
             full = whole(parameter.detach(), keep)
             if keep:
                 swapped.append((module, name, parameter))
-                module._parameters[name] = nn.Parameter(full)
+                module._parameters[name] = nn.Parameter(full, parameter.requires_grad)
     if swapped:  # fully_shard made the class FSDP<name>(FSDPModule, <name>)
         model.__class__ = cls.__mro__[2]
     try:
