@@ -188,20 +188,19 @@ class OpenSora2Pipeline(VideoPipeline):
         self.scheduler.set_timesteps(sigmas=[1 - i / num_inference_steps for i in range(num_inference_steps)], device=device)
         self.scheduler.set_begin_index(0)
         self._num_timesteps = len(self.scheduler.timesteps)
-        places = {
-            "img_ids": positions(times, rows, columns, device=device),
-            "txt_ids": torch.zeros(tensors["prompt_embeds"].shape[1], 3, device=device),
-        }
+        places = positions(times, rows, columns, device=device)
 
         def velocity(side: str, conditions: Tensor, sigma: Tensor) -> Tensor:  # (B, tokens, 4C + 4), ()
+            text = tensors[f"{side}prompt_embeds"].to(device, dtype)
             tokens = self.transformer(
                 hidden_states=torch.cat([pack(tensors["latents"]), conditions], dim=-1).to(dtype),
                 timestep=sigma.expand(batch),
-                encoder_hidden_states=tensors[f"{side}prompt_embeds"].to(device, dtype),
+                encoder_hidden_states=text,
                 pooled_projections=tensors[f"{side}pooled_prompt_embeds"].to(device, dtype),
+                img_ids=places,
+                txt_ids=torch.zeros(text.shape[1], 3, device=device),  # a negative may have another number of tokens
                 joint_attention_kwargs=joint_attention_kwargs,
                 return_dict=False,
-                **places,
             )[0]
             return unpack(tokens.float(), times, rows, columns)
 
