@@ -24,10 +24,8 @@ _FAMILIES = {
 
 
 def conversions_of(family: str) -> Any:
-    """The module that knows a family's official files; spelled as ``get_family`` takes it. ConfigError for a family without."""
-    from phys_pipeline.families import get_family
-
-    name = get_family(family).spec.name
+    """The module that knows a family's official files; spelled with dashes and dots or with underscores. ConfigError if none."""
+    name = family.lower().replace("-", "_").replace(".", "_").removesuffix("_0")  # open-sora-2.0
     if name not in _FAMILIES:
         raise ConfigError(f"nothing to convert for {family!r}: use one of {', '.join(sorted(_FAMILIES))}")
     return importlib.import_module(_FAMILIES[name])
