@@ -359,7 +359,7 @@ class Trainer:
 
     def save(self, folder: Path) -> Path | None:
         """Write and verify what is trained; the main process does and returns its path, the others hand over their slices."""
-        with gathered(self.bare_model, self.accelerator.is_main_process):
+        with gathered(self.bare_model, self.accelerator.is_main_process, frozen=self.config.rank is None):
             return self._write(folder) if self.accelerator.is_main_process else None
 
     def _write(self, folder: Path) -> Path:

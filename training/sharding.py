@@ -17,7 +17,7 @@ from phys_pipeline.errors import ConfigError
 
 
 def transformer_blocks(model: nn.Module) -> list[nn.Module]:
-    """The blocks of a diffusers transformer, in the order of the forward pass: what its lists of modules hold.
+    """The blocks of a diffusers transformer: what its lists of modules hold, list by list.
 
     Raises ConfigError when it has none.
     """
@@ -74,17 +74,20 @@ def placed_like(value: Tensor, pattern: Tensor) -> Tensor:
 
 
 @contextmanager
-def gathered(model: nn.Module, keep: bool) -> Iterator[None]:
-    """Inside, the trained parameters are whole and on the CPU where `keep` is true, and the model is of its own class again."""
+def gathered(model: nn.Module, keep: bool, frozen: bool = False) -> Iterator[None]:
+    """Inside, the trained parameters are whole and on the CPU where `keep` is true, and the model is of its own class again.
+
+    With `frozen` all others are too: a model that is saved as a whole may have some (`unused_parameters`).
+    """
     cls, swapped = type(model), []
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
-            if not (parameter.requires_grad and hasattr(parameter, "full_tensor")):
+            if not ((parameter.requires_grad or frozen) and hasattr(parameter, "full_tensor")):
                 continue
             full = whole(parameter.detach(), keep)
             if keep:
                 swapped.append((module, name, parameter))
-                module._parameters[name] = nn.Parameter(full)
+                module._parameters[name] = nn.Parameter(full, parameter.requires_grad)
     if swapped:  # fully_shard made the class FSDP<name>(FSDPModule, <name>)
         model.__class__ = cls.__mro__[2]
     try:

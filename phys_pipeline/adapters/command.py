@@ -13,7 +13,7 @@ from phys_pipeline.errors import AdapterError
 from phys_pipeline.subcommands import run_subcommand
 
 _USAGE = """usage: phys-pipeline adapter inspect FILE [--json]
-       phys-pipeline adapter convert FILE --to diffusers|comfyui -o FILE.safetensors
+       phys-pipeline adapter convert FILE --to diffusers|comfyui|original -o FILE.safetensors [--model MODEL]
        phys-pipeline adapter verify FILE --model MODEL
        phys-pipeline adapter merge FILE --model MODEL -o FOLDER [--weight W]
        phys-pipeline adapter extract-metadata FILE [-o FILE.json]
@@ -44,20 +44,32 @@ def inspect(arguments: Sequence[str]) -> int:
 
 def convert(arguments: Sequence[str]) -> int:
     """`phys-pipeline adapter convert`."""
-    parser = _parser("convert", "Write a HunyuanVideo LoRA of any trainer for diffusers or for ComfyUI, read back and compared.")
-    parser.add_argument("--to", required=True, choices=("diffusers", "comfyui"), help="whose names to use")
+    parser = _parser(
+        "convert",
+        "Write a HunyuanVideo LoRA of any trainer for diffusers or for ComfyUI, read back and compared; or an Open-Sora or MVDiT "
+        "LoRA of this package in the layout of the model's official checkpoint (--to original, with --model).",
+    )
+    parser.add_argument("--to", required=True, choices=("diffusers", "comfyui", "original"), help="whose names to use")
+    parser.add_argument("--model", help="for --to original: the base model's converted folder, of which only the config is read")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="file to write, .safetensors")
     options = parser.parse_args(arguments)
     from phys_pipeline.adapters.formats import PHYS_METADATA
     from phys_pipeline.adapters.lora import find_adapter
+    from phys_pipeline.adapters.original import write_original
     from phys_pipeline.adapters.readers import open_adapter
     from phys_pipeline.adapters.writers import write_adapter
 
     output = _output(options, ".safetensors")
+    if (options.to == "original") != (options.model is not None):
+        raise AdapterError("--to original needs --model, the base model's folder; the others take none")
     opened = open_adapter(find_adapter(options.file))
     layers = opened.read()
     kept = {name: text for name, text in opened.header.metadata.items() if name == PHYS_METADATA}
-    write_adapter(output, layers, options.to, kept)
+    if options.model is None:
+        write_adapter(output, layers, options.to, kept)
+    else:
+        written = write_original(output, layers, options.model, kept)
+        print(f"original {written} layers")
     print(f"layers   {len(layers)} of {opened.format}, {len(opened.skipped)} tensors left out\nadapter  {output}")
     for key in opened.skipped:
         print(f"left out {key!r}", file=sys.stderr)

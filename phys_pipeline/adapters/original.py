@@ -3,12 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
+from phys_pipeline.adapters.files import write_tensors
+from phys_pipeline.adapters.layers import linear_layers
 from phys_pipeline.adapters.weights import LoraLayer, fuse
-from phys_pipeline.errors import ConfigError
+from phys_pipeline.errors import AdapterError, ConfigError, first_line
 from phys_pipeline.models.key_map import KeyMap, Order
+
+
+def write_original(path: Path, layers: Mapping[str, LoraLayer], model: str, metadata: Mapping[str, str]) -> int:
+    """Write the changes of diffusers layers under the official names of ``model``, a converted folder or a Hub id with one.
+
+    Every layer has ``NAME.lora_A.weight`` (down), ``NAME.lora_B.weight`` (up) and ``NAME.alpha``; the number of layers is
+    returned. Only the transformer's config is read of the model. ConfigError for a model whose files no converter knows or a
+    layer that it lacks, AdapterError if there is no config.
+    """
+    from phys_pipeline.families import find_family
+    from phys_pipeline.models.convert_command import conversions_of
+
+    spec = find_family(model).spec
+    key_map = next(c.key_map for c in conversions_of(spec.name).CONVERSIONS if c.part == "transformer")
+    transformer_class = spec.load_class("transformer")
+    try:
+        config = transformer_class.load_config(model, subfolder="transformer")
+    except Exception as error:  # OSError and several of the Hub's
+        raise AdapterError(f"{model} has no transformer/config.json ({first_line(error)}): give a converted folder") from error
+    with torch.device("meta"):
+        transformer = transformer_class.from_config(config)
+    widths = {name: layer.out_features for name, layer in linear_layers(transformer).items()}
+    original = to_original(layers, key_map, widths)
+    tensors: dict[str, torch.Tensor] = {}
+    for name, layer in original.items():
+        tensors |= {f"{name}.lora_A.weight": layer.down, f"{name}.lora_B.weight": layer.up}
+        tensors[f"{name}.alpha"] = torch.tensor(layer.alpha)
+    write_tensors(path, tensors, metadata)
+    return len(original)
 
 
 def to_original(layers: Mapping[str, LoraLayer], key_map: KeyMap, widths: Mapping[str, int]) -> dict[str, LoraLayer]:

@@ -117,6 +117,26 @@ class DiffusersFamily(VideoFamily):
         return predicted
 
 
+class NullCaptionFamily(DiffusersFamily):
+    """A family whose transformer has a learned ``null_caption`` (L, D), which stands for no text."""
+
+    null_caption: Tensor | None = None  # of the transformer that was bound
+
+    def bind(self, transformer: Any) -> VideoFamily:
+        self.null_caption = transformer.null_caption.detach()
+        return super().bind(transformer)
+
+    def uncaptioned(self, conditioning: Mapping[str, Tensor], empty: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The learned null caption under the dropped caption's own mask, as the model was trained and is guided."""
+        if self.null_caption is None:
+            raise ModelError("no transformer is bound, so there is no null caption: load the transformer before")
+        embeds = conditioning["prompt_embeds"]  # (L, D)
+        if len(embeds) > len(self.null_caption):
+            raise ConfigError(f"captions of {len(embeds)} tokens, but the null caption has {len(self.null_caption)}: set "
+                              "max_sequence_length in the model's phys_pipeline.json to that")  # fmt: skip
+        return {**conditioning, "prompt_embeds": self.null_caption[: len(embeds)].to(embeds)}
+
+
 def masked_t5(pipeline: Any, captions: list[str], settings: Mapping[str, Any]) -> dict[str, Tensor]:
     """Embeddings and mask of pipelines whose ``encode_prompt`` returns both, as LTX-Video's and Mochi's."""
     length = settings["max_sequence_length"]

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phys_pipeline.errors import ConfigError, ModelError
-from phys_pipeline.families.base import FamilySpec, VideoFamily
-from phys_pipeline.families.diffusers_family import DiffusersFamily, rows
+from phys_pipeline.families.base import FamilySpec
+from phys_pipeline.families.diffusers_family import NullCaptionFamily, rows
+from phys_pipeline.models.mvdit_conversion import SCHEDULER
 from phys_pipeline.models.picture_vae import SCALING_FACTOR, decode_frames, encode_frames
 from phys_pipeline.noise_path import NoisePath, VariancePreserving
 
@@ -64,7 +64,7 @@ SPEC = FamilySpec(
 _TILES = ("tile_sample_min_size", "tile_latent_min_size")  # of a picture autoencoder
 
 
-class MVDiTFamily(DiffusersFamily):
+class MVDiTFamily(NullCaptionFamily):
     """Text-to-video MVDiT. Predicts the noise; sigma is the place on the schedule, so the timestep is ``round(999 * sigma)``.
 
     x0-hat is read back as ``(x_t - sqrt(1 - abar) * noise) / sqrt(abar)``, which multiplies the network's error by
@@ -74,13 +74,9 @@ class MVDiTFamily(DiffusersFamily):
 
     def __init__(self) -> None:
         self.spec = SPEC
-        betas = torch.linspace(1e-4, 0.02, 1000, dtype=torch.float64)
+        first, last, steps = (SCHEDULER[name] for name in ("beta_start", "beta_end", "num_train_timesteps"))
+        betas = torch.linspace(first, last, steps, dtype=torch.float64)
         self.path: NoisePath = VariancePreserving((1 - betas).cumprod(dim=0), prediction="eps")
-        self.null_caption: Tensor | None = None  # (L, D), of the transformer that was bound
-
-    def bind(self, transformer: Any) -> VideoFamily:
-        self.null_caption = transformer.null_caption.detach()
-        return super().bind(transformer)
 
     def encode_video(self, vae: Any, pixels: Tensor, generator: torch.Generator | None = None) -> Tensor:  # (B, 3, T, H, W)
         """Pixels in [0, 1] to float32 latents (B, 4, T, H/8, W/8), times 0.18215.
@@ -110,16 +106,6 @@ class MVDiTFamily(DiffusersFamily):
     def text_tokens(self, settings: Mapping[str, Any]) -> int:
         """Every frame has a copy of the text of its own."""
         return super().text_tokens(settings) * settings["num_frames"]
-
-    def uncaptioned(self, conditioning: Mapping[str, Tensor], empty: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The learned null caption under the dropped caption's own mask, as the model was trained and is guided."""
-        if self.null_caption is None:
-            raise ModelError("no transformer is bound, so there is no null caption: load the transformer before")
-        embeds = conditioning["prompt_embeds"]  # (L, D)
-        if len(embeds) > len(self.null_caption):
-            raise ConfigError(f"captions of {len(embeds)} tokens, but the null caption has {len(self.null_caption)}: set "
-                              "max_sequence_length in the model's phys_pipeline.json to that")  # fmt: skip
-        return {**conditioning, "prompt_embeds": self.null_caption[: len(embeds)].to(embeds)}
 
     def sampling_arguments(
         self, conditioning: Mapping[str, Tensor], settings: Mapping[str, Any], noise: Tensor

@@ -125,6 +125,14 @@ def recognised(shapes: Shapes, conversions: tuple[Conversion, ...], name: str) -
     raise ConfigError(f"{name} is not of this family: it holds {listed(list(shapes))}, and none of {wanted}")
 
 
+def shape_of(shapes: Shapes, name: str, dimensions: int, model: str) -> tuple[int, ...]:
+    """The shape of a tensor that settings are read off; ConfigError unless it is there with so many dimensions."""
+    shape = shapes.get(name)
+    if shape is None or len(shape) != dimensions:
+        raise ConfigError(f"{name} is {'missing' if shape is None else f'of shape {shape}'}: this is not {model}, or not whole")
+    return shape
+
+
 def _write(steps: list[Step], shapes: Shapes, read: Callable[[str], Tensor], folder: Path, shard_bytes: int) -> None:
     """Shards of at most ``shard_bytes`` (or one step), and their index if there are several."""
     shards: list[list[Step]] = [[]]

@@ -15,7 +15,7 @@ from phys_pipeline.errors import ConfigError, ModelError, first_line
 from phys_pipeline.models.conversion import PICKLES, convert
 
 # family -> module with CONVERSIONS, FILES (small JSON files of the whole folder) and PARTS (subfolder -> how to get it); where it
-# has HUB_FILES, no other weights of a Hub repository or of a copy of it are fetched or looked at
+# has HUB_FILES (paths in the repository), no other weights of a Hub repository or of a copy of it are fetched or looked at
 _FAMILIES = {
     "mvdit": "phys_pipeline.models.mvdit_conversion",
     "open_sora_1_2": "phys_pipeline.models.open_sora_conversion",
@@ -24,7 +24,7 @@ _FAMILIES = {
 
 
 def conversions_of(family: str) -> Any:
-    """The module that knows a family's official files; spelled with dashes and dots or with underscores."""
+    """The module that knows a family's official files; spelled with dashes and dots or with underscores. ConfigError if none."""
     name = family.lower().replace("-", "_").replace(".", "_").removesuffix("_0")  # open-sora-2.0
     if name not in _FAMILIES:
         raise ConfigError(f"nothing to convert for {family!r}: use one of {', '.join(sorted(_FAMILIES))}")
@@ -62,15 +62,17 @@ def _sources(source: str, names: Sequence[str]) -> list[Path]:
     small files and the weights alone, and of the weights those in ``names``, if there are any."""
     path = Path(source)
     if not path.exists() and source.count("/") == 1:
-        path = _fetched(source, names or ("*.safetensors", *(f"*{ending}" for ending in PICKLES)))
+        path = _fetched(source, names)
     return [path / name for name in names if (path / name).is_file()] or [path]
 
 
-def _fetched(source: str, weights: Sequence[str]) -> Path:
+def _fetched(source: str, names: Sequence[str]) -> Path:
     from huggingface_hub import snapshot_download
 
+    weights = names or ("*.safetensors", *(f"*{ending}" for ending in PICKLES))
+    not_in_folders = None if names else ["*/*"]
     try:
-        return Path(snapshot_download(source, allow_patterns=["config.json", *weights], ignore_patterns=["*/*"]))
+        return Path(snapshot_download(source, allow_patterns=["config.json", *weights], ignore_patterns=not_in_folders))
     except Exception as error:  # network, gated, missing: the classes differ between versions
         raise ModelError(f"{source} is no file here and can't be fetched ({first_line(error)}): check its name") from error
 

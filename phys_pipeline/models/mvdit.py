@@ -26,6 +26,7 @@ from phys_pipeline.models.dit_layers import (
     grid_positions,
     modulate,
     modulation,
+    repeated_rows,
     sincos_table,
     sincos_table_2d,
     timestep_features,
@@ -180,15 +181,15 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
 
         ``timestep`` counts from 0 to 999. The mask is required; it is 1 for tokens of the caption, and one with fewer rows
         than the batch (guidance: prompts, then null captions) is repeated. Raises ModelError for a missing mask, text
-        whose shape doesn't fit, or a size that isn't a multiple of the patch.
+        whose shape doesn't fit, or a size that isn't a multiple of the patch, ConfigError for a mask of other rows.
         """
         if encoder_attention_mask is None:
             raise ModelError("MVDiT needs encoder_attention_mask (batch, tokens): padded text must not be read as text")
         batch, _, frames, height, width = hidden_states.shape
-        rows, length = encoder_attention_mask.shape
-        if batch % rows or encoder_hidden_states.shape[:2] != (batch, length):
+        mask = repeated_rows(encoder_attention_mask, batch, "encoder_attention_mask").bool()
+        if encoder_hidden_states.shape[:2] != mask.shape:
             raise ModelError(
-                f"text of shape {tuple(encoder_hidden_states.shape)} with a mask of shape {(rows, length)} does not fit a batch "
+                f"text of shape {tuple(encoder_hidden_states.shape)} with a mask of {mask.shape[1]} tokens does not fit a batch "
                 f"of {batch}: give features (batch, tokens, channels) and a mask (batch, tokens)"
             )
         _, patch_height, patch_width = patch = self.config["patch_size"]
@@ -196,7 +197,6 @@ class MVDiTTransformer3DModel(ModelMixin, ConfigMixin, PeftAdapterMixin):  # typ
             raise ModelError(f"latents of {height}x{width} can't be cut into patches of {patch_height}x{patch_width}: "
                              "use pixel sizes that are multiples of 16")  # fmt: skip
         grid = (frames, height // patch_height, width // patch_width)
-        mask = encoder_attention_mask.bool().repeat(batch // rows, 1)
 
         x = self.patch_embed(hidden_states)
         x = x + self._spatial_table(grid, x.device).to(x.dtype)

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from phys_pipeline.errors import ConfigError
-from phys_pipeline.models.conversion import Conversion, Shapes
+from phys_pipeline.models.conversion import Conversion, Shapes, shape_of
 from phys_pipeline.models.key_map import KeyMap, Rule
+from phys_pipeline.models.pixart_keys import OUTER_RULES, cross_attention_rules, feed_forward_rules, self_attention_rules
 
 _NUM_HEADS = 16  # of the released model; the tensors don't tell
 _SIDE_AT_SCALE_1 = 64  # latents; the authors' space_scale is 0.5 for 32 (256 pixels) and 1.0 for 64
-SCHEDULER = {  # with what MVDiT was trained; respaced to N steps it keeps timesteps 0 and 999
+SCHEDULER: Mapping[str, Any] = {  # with what MVDiT was trained; respaced to N steps it keeps timesteps 0 and 999
     "num_train_timesteps": 1000,
     "beta_start": 1e-4,
     "beta_end": 0.02,
@@ -29,39 +30,17 @@ SCHEDULER = {  # with what MVDiT was trained; respaced to N steps it keeps times
 _TABLES = ("scale_shift_table", "scale_shift_table_y", "scale_shift_table_temp", "scale_shift_table_y_temp")
 
 
-def _self_attention_rules(old: str, new: str) -> tuple[Rule, ...]:
-    source, target = f"blocks.{{i}}.{old}.", f"transformer_blocks.{{i}}.{new}."
-    return (
-        Rule(f"{source}qkv.{{p}}", tuple(f"{target}{name}.{{p}}" for name in ("to_q", "to_k", "to_v"))),
-        Rule(f"{source}proj.{{p}}", f"{target}to_out.0.{{p}}"),
-    )
-
-
-def _mlp_rules(old: str, new: str) -> tuple[Rule, ...]:
-    source, target = f"blocks.{{i}}.{old}.", f"transformer_blocks.{{i}}.{new}."
-    return (Rule(f"{source}fc1.{{p}}", f"{target}net.0.proj.{{p}}"), Rule(f"{source}fc2.{{p}}", f"{target}net.2.{{p}}"))
-
-
-_CROSS, _CROSS_TARGET = "blocks.{i}.cross_attn.", "transformer_blocks.{i}.attn2."
+_SOURCE, _TARGET = "blocks.{i}", "transformer_blocks.{i}"
 TRANSFORMER_KEYS = KeyMap(
     rules=(
-        Rule("x_embedder.proj.{p}", "patch_embed.proj.{p}"),
-        Rule("t_embedder.mlp.0.{p}", "time_embed.linear_1.{p}"),
-        Rule("t_embedder.mlp.2.{p}", "time_embed.linear_2.{p}"),
+        *OUTER_RULES,
         *(Rule(f"t_block{kind}.1.{{p}}", f"time_proj{kind}.{{p}}") for kind in ("", "_y", "_temp", "_y_temp")),
-        Rule("y_embedder.y_embedding", "null_caption"),
-        Rule("y_embedder.y_proj.fc1.{p}", "caption_projection.linear_1.{p}"),
-        Rule("y_embedder.y_proj.fc2.{p}", "caption_projection.linear_2.{p}"),
-        *(Rule(f"blocks.{{i}}.{name}", f"transformer_blocks.{{i}}.{name}") for name in _TABLES),
-        *_self_attention_rules("attn", "attn1"),
-        *_self_attention_rules("attn_temp", "attn_temp"),
-        Rule(f"{_CROSS}q_linear.{{p}}", f"{_CROSS_TARGET}to_q.{{p}}"),
-        Rule(f"{_CROSS}kv_linear.{{p}}", (f"{_CROSS_TARGET}to_k.{{p}}", f"{_CROSS_TARGET}to_v.{{p}}")),
-        Rule(f"{_CROSS}proj.{{p}}", f"{_CROSS_TARGET}to_out.0.{{p}}"),
-        *_mlp_rules("mlp", "ff"),
-        *_mlp_rules("mlp_y", "ff_text"),
-        Rule("final_layer.scale_shift_table", "scale_shift_table"),
-        Rule("final_layer.linear.{p}", "proj_out.{p}"),
+        *(Rule(f"{_SOURCE}.{name}", f"{_TARGET}.{name}") for name in _TABLES),
+        *self_attention_rules(f"{_SOURCE}.attn", f"{_TARGET}.attn1"),
+        *self_attention_rules(f"{_SOURCE}.attn_temp", f"{_TARGET}.attn_temp"),
+        *cross_attention_rules(f"{_SOURCE}.cross_attn", f"{_TARGET}.attn2"),
+        *feed_forward_rules(f"{_SOURCE}.mlp", f"{_TARGET}.ff"),
+        *feed_forward_rules(f"{_SOURCE}.mlp_y", f"{_TARGET}.ff_text"),
     ),
     ignored=("pos_embed", "pos_embed_temporal"),  # made for the input at hand
 )
@@ -72,8 +51,8 @@ def transformer_settings(shapes: Shapes, config: Mapping[str, Any]) -> dict[str,
 
     Raises ConfigError if tensors that tell them are missing or the configuration contradicts them.
     """
-    width, in_channels, *patch = _shape(shapes, "x_embedder.proj.weight", 5)
-    caption_length, caption_channels = _shape(shapes, "y_embedder.y_embedding", 2)
+    width, in_channels, *patch = shape_of(shapes, "x_embedder.proj.weight", 5, "MVDiT")
+    caption_length, caption_channels = shape_of(shapes, "y_embedder.y_embedding", 2, "MVDiT")
     heads = config.get("num_heads", _NUM_HEADS)
     if width % heads:
         raise ConfigError(f"{heads} heads don't divide {width} channels: put the num_heads it was trained with into config.json")
@@ -82,7 +61,7 @@ def transformer_settings(shapes: Shapes, config: Mapping[str, Any]) -> dict[str,
         "patch_size": patch,
         "hidden_size": width,
         "depth": sum(name.startswith("blocks.") and name.endswith(".attn_temp.qkv.weight") for name in shapes),
-        "mlp_ratio": _shape(shapes, "blocks.0.mlp.fc1.weight", 2)[0] / width,
+        "mlp_ratio": shape_of(shapes, "blocks.0.mlp.fc1.weight", 2, "MVDiT")[0] / width,
         "caption_channels": caption_channels,
         "model_max_length": caption_length,
         "pred_sigma": True,
@@ -111,20 +90,13 @@ def transformer_settings(shapes: Shapes, config: Mapping[str, Any]) -> dict[str,
 
 def _input_size(shapes: Shapes, patch: int) -> tuple[int, int, int]:
     """Frames, height and width in latents that the position tables were made for: those of a square, as the released one."""
-    _, patches, _ = _shape(shapes, "pos_embed", 3)
-    _, frames, _ = _shape(shapes, "pos_embed_temporal", 3)
+    _, patches, _ = shape_of(shapes, "pos_embed", 3, "MVDiT")
+    _, frames, _ = shape_of(shapes, "pos_embed_temporal", 3, "MVDiT")
     side = math.isqrt(patches)
     if side**2 != patches:
         raise ConfigError(f"{patches} patches make no square: put input_size [frames, height, width] in latents and space_scale "
                           "into a config.json beside the file")  # fmt: skip
     return frames, side * patch, side * patch
-
-
-def _shape(shapes: Shapes, name: str, dimensions: int) -> tuple[int, ...]:
-    shape = shapes.get(name)
-    if shape is None or len(shape) != dimensions:
-        raise ConfigError(f"{name} is {'missing' if shape is None else f'of shape {shape}'}: this is not MVDiT, or not whole")
-    return shape
 
 
 CONVERSIONS = (
@@ -137,6 +109,7 @@ CONVERSIONS = (
     ),
 )
 
+HUB_FILES = ("model_weights/MVDiT-16×512×512.pt",)  # the repository's other files are of other models, and its videos
 FILES: Mapping[str, Mapping[str, Any]] = {
     "model_index.json": {
         "_class_name": "MVDiTPipeline",
@@ -150,7 +123,7 @@ FILES: Mapping[str, Mapping[str, Any]] = {
     "phys_pipeline.json": {"family": "mvdit"},
 }
 PARTS: Mapping[str, str] = {
-    "transformer": "phys-pipeline convert of nkp37/OpenVid-1M, model_weights/MVDiT-16×512×512.pt",
+    "transformer": "phys-pipeline convert of nkp37/OpenVid-1M",
     "vae": "the config.json and .safetensors of stabilityai/sd-vae-ft-ema",
     "text_encoder": "the weights and config.json of DeepFloyd/t5-v1_1-xxl",
     "tokenizer": "the tokenizer files of DeepFloyd/t5-v1_1-xxl",

@@ -9,44 +9,33 @@ from collections.abc import Mapping
 from typing import Any
 
 from phys_pipeline.errors import ConfigError
-from phys_pipeline.models.conversion import Conversion, Shapes
+from phys_pipeline.models.conversion import Conversion, Shapes, shape_of
 from phys_pipeline.models.key_map import KeyMap, Rule
 from phys_pipeline.models.open_sora_vae import CHUNK_FRAMES
+from phys_pipeline.models.pixart_keys import OUTER_RULES, cross_attention_rules, feed_forward_rules, self_attention_rules
 
 _NEWER = ("kernel_size", "use_spatial_rope")  # settings that only Open-Sora 1.3 has
 _BLOCKS = (("spatial_blocks", "transformer_blocks"), ("temporal_blocks", "temporal_transformer_blocks"))
-_QUERY_KEY_VALUE = ("to_q", "to_k", "to_v")
 
 
 def _block_rules(old: str, new: str) -> tuple[Rule, ...]:
-    source, target = f"{old}.{{i}}.", f"{new}.{{i}}."
+    source, target = f"{old}.{{i}}", f"{new}.{{i}}"
     return (
-        Rule(f"{source}scale_shift_table", f"{target}scale_shift_table"),
-        Rule(f"{source}attn.qkv.{{p}}", tuple(f"{target}attn1.{name}.{{p}}" for name in _QUERY_KEY_VALUE)),
-        Rule(f"{source}attn.q_norm.weight", f"{target}attn1.norm_q.weight"),
-        Rule(f"{source}attn.k_norm.weight", f"{target}attn1.norm_k.weight"),
-        Rule(f"{source}attn.proj.{{p}}", f"{target}attn1.to_out.0.{{p}}"),
-        Rule(f"{source}cross_attn.q_linear.{{p}}", f"{target}attn2.to_q.{{p}}"),
-        Rule(f"{source}cross_attn.kv_linear.{{p}}", (f"{target}attn2.to_k.{{p}}", f"{target}attn2.to_v.{{p}}")),
-        Rule(f"{source}cross_attn.proj.{{p}}", f"{target}attn2.to_out.0.{{p}}"),
-        Rule(f"{source}mlp.fc1.{{p}}", f"{target}ff.net.0.proj.{{p}}"),
-        Rule(f"{source}mlp.fc2.{{p}}", f"{target}ff.net.2.{{p}}"),
+        Rule(f"{source}.scale_shift_table", f"{target}.scale_shift_table"),
+        *self_attention_rules(f"{source}.attn", f"{target}.attn1"),
+        Rule(f"{source}.attn.q_norm.weight", f"{target}.attn1.norm_q.weight"),
+        Rule(f"{source}.attn.k_norm.weight", f"{target}.attn1.norm_k.weight"),
+        *cross_attention_rules(f"{source}.cross_attn", f"{target}.attn2"),
+        *feed_forward_rules(f"{source}.mlp", f"{target}.ff"),
     )
 
 
 TRANSFORMER_KEYS = KeyMap(
     rules=(
-        Rule("x_embedder.proj.{p}", "patch_embed.proj.{p}"),
-        Rule("t_embedder.mlp.0.{p}", "time_embed.linear_1.{p}"),
-        Rule("t_embedder.mlp.2.{p}", "time_embed.linear_2.{p}"),
+        *OUTER_RULES,
         Rule("fps_embedder.mlp.0.{p}", "fps_embed.linear_1.{p}"),
         Rule("fps_embedder.mlp.2.{p}", "fps_embed.linear_2.{p}"),
         Rule("t_block.1.{p}", "time_proj.{p}"),
-        Rule("y_embedder.y_embedding", "null_caption"),
-        Rule("y_embedder.y_proj.fc1.{p}", "caption_projection.linear_1.{p}"),
-        Rule("y_embedder.y_proj.fc2.{p}", "caption_projection.linear_2.{p}"),
-        Rule("final_layer.scale_shift_table", "scale_shift_table"),
-        Rule("final_layer.linear.{p}", "proj_out.{p}"),
         *(rule for names in _BLOCKS for rule in _block_rules(*names)),
     ),
     ignored=("rope.freqs",),
@@ -66,9 +55,9 @@ def transformer_settings(shapes: Shapes, config: Mapping[str, Any]) -> dict[str,
     """Settings read off the tensors, and checked against the original config.json where there is one."""
     if newer := [name for name in _NEWER if config.get(name) is not None]:
         raise ConfigError(f"config.json has {newer[0]}, which only Open-Sora 1.3 has: fetch hpcai-tech/OpenSora-STDiT-v3 (1.2)")
-    width, in_channels, _, patch, _ = _shape(shapes, "x_embedder.proj.weight", 5)
-    (head_dim,) = _shape(shapes, "spatial_blocks.0.attn.q_norm.weight", 1)
-    caption_length, caption_channels = _shape(shapes, "y_embedder.y_embedding", 2)
+    width, in_channels, _, patch, _ = shape_of(shapes, "x_embedder.proj.weight", 5, "Open-Sora 1.2")
+    (head_dim,) = shape_of(shapes, "spatial_blocks.0.attn.q_norm.weight", 1, "Open-Sora 1.2")
+    caption_length, caption_channels = shape_of(shapes, "y_embedder.y_embedding", 2, "Open-Sora 1.2")
     if in_channels != 4:
         raise ConfigError(
             f"the model takes latents of {in_channels} channels, Open-Sora 1.2 takes 4: this is Open-Sora 1.3 or another model"
@@ -80,10 +69,10 @@ def transformer_settings(shapes: Shapes, config: Mapping[str, Any]) -> dict[str,
         "hidden_size": width,
         "depth": depth,
         "patch_size": (1, patch, patch),
-        "mlp_ratio": _shape(shapes, "spatial_blocks.0.mlp.fc1.weight", 2)[0] / width,
+        "mlp_ratio": shape_of(shapes, "spatial_blocks.0.mlp.fc1.weight", 2, "Open-Sora 1.2")[0] / width,
         "caption_channels": caption_channels,
         "model_max_length": caption_length,
-        "pred_sigma": _shape(shapes, "final_layer.linear.weight", 2)[0] == patch**2 * in_channels * 2,
+        "pred_sigma": shape_of(shapes, "final_layer.linear.weight", 2, "Open-Sora 1.2")[0] == patch**2 * in_channels * 2,
         "qk_norm": True,
         "skip_y_embedder": False,
     }
@@ -93,7 +82,7 @@ def transformer_settings(shapes: Shapes, config: Mapping[str, Any]) -> dict[str,
             raise ConfigError(f"config.json says {name}={stated} but the tensors say {value}: they are not of the same model")
     return {
         "in_channels": in_channels,
-        "out_channels": _shape(shapes, "final_layer.linear.weight", 2)[0] // patch**2,
+        "out_channels": shape_of(shapes, "final_layer.linear.weight", 2, "Open-Sora 1.2")[0] // patch**2,
         "num_attention_heads": found["num_heads"],
         "attention_head_dim": head_dim,
         "num_layers": depth,
@@ -112,13 +101,6 @@ def vae_settings(shapes: Shapes, config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("micro_frame_size", CHUNK_FRAMES) != CHUNK_FRAMES:
         raise ConfigError(f"config.json says micro_frame_size={config['micro_frame_size']}: this is not Open-Sora 1.2")
     return {}
-
-
-def _shape(shapes: Shapes, name: str, dimensions: int) -> tuple[int, ...]:
-    shape = shapes.get(name)
-    if shape is None or len(shape) != dimensions:
-        raise ConfigError(f"{name} is {'missing' if shape is None else f'of shape {shape}'}: this is not Open-Sora 1.2")
-    return shape
 
 
 CONVERSIONS = (

@@ -19,10 +19,9 @@ from diffusers.utils.accelerate_utils import apply_forward_hook
 from torch import Tensor, nn
 
 from phys_pipeline.errors import ModelError
+from phys_pipeline.models.picture_vae import SCALING_FACTOR, decode_frames, encode_frames
 
-SPATIAL_FACTOR = 0.18215  # of the picture autoencoder's latents, although that of SDXL says 0.13025
 CHUNK_FRAMES = 17  # pixel frames that are encoded together; no chunk sees another
-PICTURES_AT_ONCE = 4
 TIME_STRIDE = 4
 SPATIAL: Mapping[str, Any] = {
     "in_channels": 3, "out_channels": 3, "latent_channels": 4, "layers_per_block": 2, "norm_num_groups": 32,
@@ -238,16 +237,11 @@ class AutoencoderKLOpenSora(ModelMixin, ConfigMixin):  # type: ignore[misc]  # b
 
     def encode_pictures(self, video: Tensor, generator: torch.Generator | None = None) -> Tensor:  # (B, 3, F, H, W)
         """The picture autoencoder's latents, (B, C, F, h, w)."""
-
-        def encode(pictures: Tensor) -> Tensor:
-            posterior = self.spatial_vae.encode(pictures).latent_dist
-            return (posterior.mode() if generator is None else posterior.sample(generator)) * SPATIAL_FACTOR
-
-        return _per_picture(encode, video)
+        return encode_frames(self.spatial_vae, video, generator) * SCALING_FACTOR
 
     def decode_pictures(self, latents: Tensor) -> Tensor:  # (B, C, F, h, w)
         """The picture autoencoder's pixels, (B, 3, F, H, W)."""
-        return _per_picture(lambda z: self.spatial_vae.decode(z / SPATIAL_FACTOR).sample, latents)
+        return decode_frames(self.spatial_vae, latents / SCALING_FACTOR)
 
     def enable_tiling(self) -> None:
         """Work on pictures in overlapping tiles, for large ones."""
@@ -264,9 +258,3 @@ class AutoencoderKLOpenSora(ModelMixin, ConfigMixin):  # type: ignore[misc]  # b
     def disable_slicing(self) -> None:
         """All videos of a batch at once."""
         self.use_slicing = False
-
-
-def _per_picture(function: Any, video: Tensor) -> Tensor:  # (B, C, F, H, W)
-    pictures = video.transpose(1, 2).flatten(0, 1)
-    out = torch.cat([function(part) for part in pictures.split(PICTURES_AT_ONCE)])
-    return out.unflatten(0, (video.shape[0], -1)).transpose(1, 2)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 FRAMES_AT_ONCE = 4
-SCALING_FACTOR = 0.18215  # by which MVDiT's latents are multiplied, whatever the autoencoder's config says
+SCALING_FACTOR = 0.18215  # by which MVDiT and Open-Sora 1.2 multiply the latents, whatever the autoencoder's config says
 
 
 def encode_frames(vae: Any, video: Tensor, generator: torch.Generator | None = None) -> Tensor:  # (B, 3, T, H, W)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from diffusers import DiffusionPipeline, FlowMatchEulerDiscreteScheduler
-from diffusers.utils import BaseOutput
+from diffusers import FlowMatchEulerDiscreteScheduler
 from diffusers.utils.torch_utils import randn_tensor
 from diffusers.video_processor import VideoProcessor
 from torch import Tensor
@@ -18,17 +17,8 @@ from phys_pipeline.errors import ConfigError
 from phys_pipeline.models.open_sora_sizes import PICTURE_FPS, evenly_spaced_sigmas, picture_size, timestep_shift
 from phys_pipeline.models.open_sora_vae import AutoencoderKLOpenSora, latent_frames
 from phys_pipeline.models.stdit3 import STDiT3Transformer3DModel
-from phys_pipeline.pipelines.lora_loading import TransformerLoraMixin
 from phys_pipeline.pipelines.t5_text import encode_t5
-
-StepEnded = Callable[[Any, int, Tensor, dict[str, Any]], dict[str, Any]]
-
-
-@dataclass
-class OpenSoraPipelineOutput(BaseOutput):
-    """``frames``: videos as (B, F, 3, H, W) tensor, (B, F, H, W, 3) array, lists of pictures, or latents (B, C, T', H', W')."""
-
-    frames: Any
+from phys_pipeline.pipelines.video_pipeline import Generators, StepEnded, VideoPipeline, VideoPipelineOutput
 
 
 @dataclass(frozen=True)
@@ -43,7 +33,7 @@ class Given:
     strength: Tensor
 
 
-class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
+class OpenSoraPipeline(VideoPipeline):
     """Open-Sora 1.2 with converted weights (``phys-pipeline convert``).
 
     Args:
@@ -71,7 +61,6 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
         )
         self.vae_scale_factor = 8 if vae is None else vae.spatial_compression_ratio
         self.video_processor = VideoProcessor(vae_scale_factor=self.vae_scale_factor)
-        self.interrupt = False
 
     def encode_prompt(
         self,
@@ -117,7 +106,7 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
         frame_strength: Tensor | None = None,
         sigmas: list[float] | None = None,
         num_videos_per_prompt: int = 1,
-        generator: torch.Generator | list[torch.Generator] | None = None,
+        generator: Generators = None,
         latents: Tensor | None = None,
         prompt_embeds: Tensor | None = None,
         prompt_attention_mask: Tensor | None = None,
@@ -125,7 +114,7 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
         return_dict: bool = True,
         callback_on_step_end: StepEnded | None = None,
         callback_on_step_end_tensor_inputs: Sequence[str] = ("latents",),
-    ) -> OpenSoraPipelineOutput | tuple[Any]:
+    ) -> VideoPipelineOutput | tuple[Any]:
         """Make a video of each prompt.
 
         Args:
@@ -149,33 +138,30 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
         shift = timestep_shift(num_frames, height, width)
         if min(height, width) < self.vae_scale_factor:
             raise ConfigError(f"{width}x{height} pixels: both sides must be at least {self.vae_scale_factor}")
-        if unknown := set(callback_on_step_end_tensor_inputs) - set(self._callback_tensor_inputs):
-            raise ConfigError(f"a callback can't have {sorted(unknown)}: use some of {', '.join(self._callback_tensor_inputs)}")
-        if prompt is not None and prompt_embeds is None and prompt_attention_mask is None:
+        self._check_call(
+            prompt, callback_on_step_end_tensor_inputs, prompt_embeds=prompt_embeds, prompt_attention_mask=prompt_attention_mask
+        )
+        if prompt is not None:
             prompt_embeds, prompt_attention_mask = self.encode_prompt(
                 prompt, aesthetic_score=aesthetic_score, motion_score=motion_score, camera_motion=camera_motion,
                 clean_caption=clean_caption,
             )  # fmt: skip
-        elif prompt is not None or prompt_embeds is None or prompt_attention_mask is None:
-            raise ConfigError("give either a prompt, or prompt_embeds with prompt_attention_mask")
-        device = self._execution_device
-        prompt_embeds = prompt_embeds.to(device).repeat_interleave(num_videos_per_prompt, dim=0)
-        prompt_attention_mask = prompt_attention_mask.to(device).repeat_interleave(num_videos_per_prompt, dim=0)
+        text, mask = (
+            value.to(self._execution_device).repeat_interleave(num_videos_per_prompt, dim=0)  # type: ignore[union-attr]  # checked
+            for value in (prompt_embeds, prompt_attention_mask)
+        )
 
         places = (latent_frames(num_frames), height // self.vae_scale_factor, width // self.vae_scale_factor)
-        shape = (prompt_embeds.shape[0], int(self.transformer.config["in_channels"]), *places)
-        if latents is None:
-            latents = randn_tensor(shape, generator=generator, device=device, dtype=torch.float32)
-        elif tuple(latents.shape) != shape:
-            raise ConfigError(f"latents have shape {tuple(latents.shape)}: this video needs {shape}")
+        shape = (text.shape[0], int(self.transformer.config["in_channels"]), *places)
+        latents = self._start(latents, shape, generator)
         given = self._given(image, given_latents, frame_strength, shape, (height, width))
 
         latents = self.denoise(
-            latents.to(device, torch.float32), prompt_embeds, prompt_attention_mask,
+            latents, text, mask,
             height=height, width=width, fps=PICTURE_FPS if num_frames == 1 else fps,
             sigmas=evenly_spaced_sigmas(num_inference_steps) if sigmas is None else sigmas, shift=shift,
             guidance_scale=guidance_scale, given=given, generator=generator,
-            step_ended=callback_on_step_end, tensors=callback_on_step_end_tensor_inputs,
+            step_ended=callback_on_step_end, tensor_names=callback_on_step_end_tensor_inputs,
         )  # fmt: skip
         frames: Any = latents
         if output_type != "latent":
@@ -183,7 +169,7 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
             video = self.vae.decode(raw, num_frames=num_frames, return_dict=False)[0]
             frames = self.video_processor.postprocess_video(video.float(), output_type=output_type)
         self.maybe_free_model_hooks()
-        return OpenSoraPipelineOutput(frames=frames) if return_dict else (frames,)
+        return VideoPipelineOutput(frames=frames) if return_dict else (frames,)
 
     @torch.no_grad()
     def denoise(
@@ -199,9 +185,9 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
         shift: float,
         guidance_scale: float,
         given: Given | None = None,
-        generator: torch.Generator | list[torch.Generator] | None = None,
+        generator: Generators = None,
         step_ended: StepEnded | None = None,
-        tensors: Sequence[str] = ("latents",),
+        tensor_names: Sequence[str] = ("latents",),
     ) -> Tensor:
         """The sampling loop: latents (B, C, T', h, w), float32, from noise of the same shape."""
         batch, device = latents.shape[0], latents.device
@@ -214,12 +200,16 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
         if given is not None:
             noised = given.strength >= 1
             latents = torch.where(_frames(noised), latents, given.latents)
-        self.interrupt = False
-        with self.progress_bar(total=len(self.scheduler.timesteps)) as bar:
+        tensors: dict[str, Any] = {
+            "latents": latents, "prompt_embeds": prompt_embeds, "prompt_attention_mask": prompt_attention_mask,
+        }  # fmt: skip
+        self._interrupt, self._num_timesteps = False, len(self.scheduler.timesteps)
+        with self.progress_bar(total=self._num_timesteps) as bar:
             for step, t in enumerate(self.scheduler.timesteps):
-                if self.interrupt:
+                if self._interrupt:
                     continue
-                before, mask = latents, None
+                before = latents = tensors["latents"]
+                mask = None
                 if given is not None:
                     mask = given.strength * 1000 >= t.clamp(max=1000.0)  # rounding may put the first just above
                     entering = mask & ~noised
@@ -228,15 +218,15 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
                         noise = self._noise_of_step(step, latents, generator)
                         before = torch.where(_frames(entering), (1 - s) * latents + s * noise, latents)
                         noised = noised | mask
-                text = prompt_embeds
+                text = tensors["prompt_embeds"]
                 if guided:
-                    text = torch.cat([text, self._null_caption(text).expand(batch, -1, -1)])
+                    text = torch.cat([text, self._no_text(text).expand(batch, -1, -1)])
                 rows = text.shape[0] // batch
                 output = self.transformer(
                     hidden_states=before.repeat(rows, 1, 1, 1, 1),
                     timestep=t.expand(text.shape[0]),
                     encoder_hidden_states=text,
-                    encoder_attention_mask=prompt_attention_mask,
+                    encoder_attention_mask=tensors["prompt_attention_mask"],
                     fps=told,
                     height=height,
                     width=width,
@@ -248,27 +238,18 @@ class OpenSoraPipeline(DiffusionPipeline, TransformerLoraMixin):
                     with_prompt, without = velocity.chunk(2)
                     velocity = without + guidance_scale * (with_prompt - without)
                 after = self.scheduler.step(-velocity, t, before, return_dict=False)[0]
-                latents = after if mask is None else torch.where(_frames(mask), after, before)
-                if step_ended is not None:
-                    known = {
-                        "latents": latents, "prompt_embeds": prompt_embeds, "prompt_attention_mask": prompt_attention_mask,
-                    }  # fmt: skip
-                    changed = step_ended(self, step, t, {name: known[name] for name in tensors})
-                    known |= changed or {}
-                    latents, prompt_embeds = known["latents"], known["prompt_embeds"]
-                    prompt_attention_mask = known["prompt_attention_mask"]
+                tensors["latents"] = after if mask is None else torch.where(_frames(mask), after, before)
+                self._step_ended(step_ended, tensor_names, step, t, tensors)
                 bar.update()
-        return latents
+        return tensors["latents"]
 
     def _noise_of_step(self, step: int, latents: Tensor, generator: Any) -> Tensor:
         """Noise for frames that begin to change at this step, shaped as ``latents``."""
         return randn_tensor(latents.shape, generator=generator, device=latents.device, dtype=latents.dtype)
 
-    def _null_caption(self, like: Tensor) -> Tensor:  # (B, L, D)
+    def _no_text(self, like: Tensor) -> Tensor:  # (B, L, D)
         """The learned caption (1, L, D) that stands for no text."""
-        caption = self.transformer.null_caption
-        if caption.device.type == "meta":  # offloaded block by block: the values wait with the hook
-            caption = self.transformer._hf_hook.weights_map["null_caption"]
+        caption = self._null_caption()
         if caption.shape[0] != like.shape[1]:
             raise ConfigError(f"prompt_embeds have {like.shape[1]} tokens: this model takes {caption.shape[0]}, padding included")
         return caption.to(like)[None]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from diffusers import AutoencoderKLHunyuanVideo, DiffusionPipeline, FlowMatchEulerDiscreteScheduler, FluxTransformer2DModel
-from diffusers.utils import BaseOutput
-from diffusers.utils.torch_utils import randn_tensor
+from diffusers import AutoencoderKLHunyuanVideo, FlowMatchEulerDiscreteScheduler, FluxTransformer2DModel
 from diffusers.video_processor import VideoProcessor
 from torch import Tensor
 from transformers import CLIPTextModel, CLIPTokenizer, T5EncoderModel, T5Tokenizer
@@ -26,20 +22,11 @@ from phys_pipeline.models.open_sora_2 import (
     positions,
     unpack,
 )
-from phys_pipeline.pipelines.lora_loading import TransformerLoraMixin
 from phys_pipeline.pipelines.open_sora_2_guidance import Guidance, combine
-
-StepEnded = Callable[[Any, int, Tensor, dict[str, Any]], dict[str, Any]]
-
-
-@dataclass
-class OpenSora2PipelineOutput(BaseOutput):
-    """``frames``: videos as (B, T, 3, H, W) tensor, (B, T, H, W, 3) array, lists of pictures, or latents (B, C, T', H', W')."""
-
-    frames: Any
+from phys_pipeline.pipelines.video_pipeline import Generators, StepEnded, VideoPipeline, VideoPipelineOutput
 
 
-class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
+class OpenSora2Pipeline(VideoPipeline):
     """Text- and image-to-video with Open-Sora 2.0's transformer in diffusers' Flux layout (``phys-pipeline convert``).
 
     Args:
@@ -75,8 +62,6 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         self.vae_scale_factor_temporal = getattr(vae, "temporal_compression_ratio", 4)
         self.video_processor = VideoProcessor(vae_scale_factor=self.vae_scale_factor)
         self._guidance = Guidance()
-        self._num_timesteps = 0
-        self._interrupt = False
 
     @property
     def guidance_scale(self) -> float:
@@ -86,19 +71,8 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
     def image_guidance_scale(self) -> float:
         return self._guidance.image
 
-    @property
-    def num_timesteps(self) -> int:
-        return self._num_timesteps
-
-    @property
-    def interrupt(self) -> bool:
-        """Set ``pipeline._interrupt`` in a callback to leave out the steps that remain."""
-        return self._interrupt
-
     @torch.no_grad()
-    def encode_prompt(
-        self, prompt: str | list[str], num_videos_per_prompt: int = 1, max_sequence_length: int = 512,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    def encode_prompt(self, prompt: str | list[str], max_sequence_length: int = 512) -> tuple[Tensor, Tensor]:
         """T5's embeddings (B, L, D) of the prompts with their padding, and CLIP's pooled (B, P). Prompts stay as they are."""
         prompts, device = _listed(prompt), self._execution_device
 
@@ -109,7 +83,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         embeds = self.text_encoder(tokens(self.tokenizer, max_sequence_length), attention_mask=None)[0]
         length = min(self.tokenizer_2.model_max_length, 77)
         pooled = self.text_encoder_2(tokens(self.tokenizer_2, length)).pooler_output
-        return tuple(x.repeat_interleave(num_videos_per_prompt, dim=0) for x in (embeds, pooled))  # type: ignore[return-value]
+        return embeds, pooled
 
     @torch.no_grad()
     def __call__(
@@ -131,7 +105,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         fps: float | None = 24,
         motion_score: float | None = 4,
         num_videos_per_prompt: int = 1,
-        generator: torch.Generator | list[torch.Generator] | None = None,
+        generator: Generators = None,
         latents: Tensor | None = None,  # (B, C, T', H', W')
         given_latents: Tensor | None = None,  # (1 or B, C, T', H', W')
         given_mask: Tensor | None = None,  # (1 or B, 1, T', H', W')
@@ -145,7 +119,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         joint_attention_kwargs: dict[str, Any] | None = None,
         callback_on_step_end: StepEnded | None = None,
         callback_on_step_end_tensor_inputs: tuple[str, ...] | list[str] = ("latents",),
-    ) -> OpenSora2PipelineOutput | tuple[Any]:
+    ) -> VideoPipelineOutput | tuple[Any]:
         """Generate videos.
 
         Args:
@@ -162,20 +136,30 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
 
         Raises ConfigError for sizes that the model can't make and arguments that don't go together.
         """
-        self._check(prompt, prompt_embeds, pooled_prompt_embeds, height, width, num_frames, callback_on_step_end_tensor_inputs)
+        self._check_call(
+            prompt, callback_on_step_end_tensor_inputs, prompt_embeds=prompt_embeds, pooled_prompt_embeds=pooled_prompt_embeds
+        )
+        check_frames(num_frames)
+        if height % SIZE_MULTIPLE or width % SIZE_MULTIPLE or min(height, width) < SIZE_MULTIPLE:
+            raise ConfigError(f"{height}x{width} pixels: both sides must be multiples of {SIZE_MULTIPLE}")
         if (negative_prompt_embeds is None) != (negative_pooled_prompt_embeds is None):
             raise ConfigError("pass negative_prompt_embeds and negative_pooled_prompt_embeds together")
         self._guidance = Guidance(guidance_scale, image_guidance_scale, text_oscillation, image_oscillation, temporal_scaling)
         self._interrupt = False
         device, dtype = self._execution_device, self.transformer.dtype
 
-        tensors: dict[str, Any] = {"prompt_embeds": prompt_embeds, "pooled_prompt_embeds": pooled_prompt_embeds}
         if prompt is not None:
             prompts = [described(text, fps, motion_score) for text in _listed(prompt)]
-            encoded = self.encode_prompt(prompts, num_videos_per_prompt, max_sequence_length)
-            tensors = dict(zip(tensors, encoded, strict=True))
+            prompt_embeds, pooled_prompt_embeds = self.encode_prompt(prompts, max_sequence_length)
+
+        def of_every_video(value: Tensor | None) -> Tensor | None:
+            return None if value is None else value.repeat_interleave(num_videos_per_prompt, dim=0)
+
+        tensors: dict[str, Any] = {
+            "prompt_embeds": of_every_video(prompt_embeds), "pooled_prompt_embeds": of_every_video(pooled_prompt_embeds),
+        }  # fmt: skip
         batch = len(tensors["prompt_embeds"])
-        negatives = (negative_prompt_embeds, negative_pooled_prompt_embeds)
+        negatives = (of_every_video(negative_prompt_embeds), of_every_video(negative_pooled_prompt_embeds))
         given = any(x is not None for x in (image, last_image, given_latents))
         if guidance_scale == 1 and (image_guidance_scale == 1 or not given):  # only the prompt's branch is used
             negatives = (None, None)
@@ -183,7 +167,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
             texts = _listed(negative_prompt)
             if batch % len(texts):
                 raise ConfigError(f"{len(texts)} negative prompts for {batch} videos: give one, or one per prompt")
-            negatives = self.encode_prompt(texts, batch // len(texts), max_sequence_length)
+            negatives = self.encode_prompt([text for text in texts for _ in range(batch // len(texts))], max_sequence_length)
         tensors |= {"negative_prompt_embeds": negatives[0], "negative_pooled_prompt_embeds": negatives[1]}
         for name, value in tensors.items():
             if value is not None and len(value) != batch:
@@ -192,11 +176,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         times = (num_frames - 1) // self.vae_scale_factor_temporal + 1
         rows, columns = height // self.vae_scale_factor, width // self.vae_scale_factor
         shape = (batch, self.transformer.config.out_channels // PATCH**2, times, rows, columns)
-        if latents is None:
-            latents = randn_tensor(shape, generator=generator, device=device, dtype=torch.float32)
-        if latents.shape != shape:
-            raise ConfigError(f"latents are {tuple(latents.shape)}, these settings need {shape}")
-        tensors["latents"] = latents = latents.to(device, torch.float32)
+        tensors["latents"] = latents = self._start(latents, shape, generator)
         if image is not None or last_image is not None:
             if given_latents is not None:
                 raise ConfigError("pictures and given latents together: pass one of the two")
@@ -208,20 +188,19 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
         self.scheduler.set_timesteps(sigmas=[1 - i / num_inference_steps for i in range(num_inference_steps)], device=device)
         self.scheduler.set_begin_index(0)
         self._num_timesteps = len(self.scheduler.timesteps)
-        places = {
-            "img_ids": positions(times, rows, columns, device=device),
-            "txt_ids": torch.zeros(tensors["prompt_embeds"].shape[1], 3, device=device),
-        }
+        places = positions(times, rows, columns, device=device)
 
-        def velocity(side: str, cond: Tensor, sigma: Tensor) -> Tensor:  # (B, tokens, 4C + 4), ()
+        def velocity(side: str, conditions: Tensor, sigma: Tensor) -> Tensor:  # (B, tokens, 4C + 4), ()
+            text = tensors[f"{side}prompt_embeds"].to(device, dtype)
             tokens = self.transformer(
-                hidden_states=torch.cat([pack(tensors["latents"]), cond], dim=-1).to(dtype),
+                hidden_states=torch.cat([pack(tensors["latents"]), conditions], dim=-1).to(dtype),
                 timestep=sigma.expand(batch),
-                encoder_hidden_states=tensors[f"{side}prompt_embeds"].to(device, dtype),
+                encoder_hidden_states=text,
                 pooled_projections=tensors[f"{side}pooled_prompt_embeds"].to(device, dtype),
+                img_ids=places,
+                txt_ids=torch.zeros(text.shape[1], 3, device=device),  # a negative may have another number of tokens
                 joint_attention_kwargs=joint_attention_kwargs,
                 return_dict=False,
-                **places,
             )[0]
             return unpack(tokens.float(), times, rows, columns)
 
@@ -238,9 +217,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
                     ungiven = negative if two_are_equal else velocity("negative_", nothing, sigma)
                     total = combine(total, negative, ungiven, text, picture)
                 tensors["latents"] = self.scheduler.step(total, timestep, tensors["latents"], return_dict=False)[0]
-                if callback_on_step_end is not None:
-                    named = {name: tensors[name] for name in callback_on_step_end_tensor_inputs}
-                    tensors.update(callback_on_step_end(self, step, timestep, named))
+                self._step_ended(callback_on_step_end, callback_on_step_end_tensor_inputs, step, timestep, tensors)
                 progress.update()
 
         frames: Any = torch.where(both[:, :1] > 0, both[:, 1:], tensors["latents"])
@@ -248,17 +225,7 @@ class OpenSora2Pipeline(DiffusionPipeline, TransformerLoraMixin):
             decoded = self.vae.decode((frames / self.vae.config.scaling_factor).to(self.vae.dtype), return_dict=False)[0]
             frames = self.video_processor.postprocess_video(decoded, output_type=output_type)
         self.maybe_free_model_hooks()
-        return OpenSora2PipelineOutput(frames=frames) if return_dict else (frames,)
-
-    def _check(self, prompt: Any, embeds: Any, pooled: Any, height: int, width: int, num_frames: int, tensors: Any) -> None:
-        check_frames(num_frames)
-        if height % SIZE_MULTIPLE or width % SIZE_MULTIPLE or min(height, width) < SIZE_MULTIPLE:
-            raise ConfigError(f"{height}x{width} pixels: both sides must be multiples of {SIZE_MULTIPLE}")
-        if (prompt is None) == (embeds is None) or (embeds is None) != (pooled is None):
-            raise ConfigError("pass either prompt, or prompt_embeds and pooled_prompt_embeds")
-        unknown = set(tensors) - set(self._callback_tensor_inputs)
-        if unknown:
-            raise ConfigError(f"no callback tensor {sorted(unknown)[0]!r}: use {', '.join(self._callback_tensor_inputs)}")
+        return VideoPipelineOutput(frames=frames) if return_dict else (frames,)
 
     def _encode_pictures(
         self, image: Any, last_image: Any, like: Tensor, height: int, width: int

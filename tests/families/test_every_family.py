@@ -10,6 +10,7 @@ import torch
 
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.families import families_with, family_names, find_family, get_family
+from phys_pipeline.models.open_sora_2 import TRANSFORMER_CONFIG
 from phys_pipeline.noise_path import RectifiedFlow, VariancePreserving
 
 FAMILIES = family_names()
@@ -76,7 +77,7 @@ def test_no_two_families_are_mixed_up():
 def test_the_page_on_families_names_them_all():
     page = (Path(__file__).parents[2] / "docs" / "families.md").read_text(encoding="utf-8")
     for name in FAMILIES:
-        assert f"`{name}`" in page, f"docs/families.md has no row for {name}"
+        assert page.count(f"| `{name}` |") == 1, f"docs/families.md needs one row for {name}"
 
 
 _RELEASED = {  # family: what the released config has that the class's defaults have not
@@ -86,6 +87,8 @@ _RELEASED = {  # family: what the released config has that the class's defaults 
     "ltx_video": {},
     "mochi": {},
     "mvdit": {},
+    "open_sora_1_2": {},
+    "open_sora_2": TRANSFORMER_CONFIG,
     "wan": {"num_attention_heads": 12, "num_layers": 30, "ffn_dim": 8960},
 }
 
@@ -100,6 +103,6 @@ def test_parameters_are_those_of_the_released_model(name):
     from phys_pipeline.adapters.layers import linear_layers
 
     layers = linear_layers(transformer)
-    blocks = {n for n in layers if re.match(r"(single_)?(transformer_)?blocks\.\d+\.", n)}
+    blocks = {n for n in layers if re.match(r"(single_|temporal_)?(transformer_)?blocks\.\d+\.", n)}
     chosen = {n for n in layers if re.fullmatch(spec.lora_target_regex, n)}
     assert chosen and chosen < blocks

@@ -173,7 +173,7 @@ def test_scores_behind_the_caption_belong_to_the_cache_key(model):
 
 def test_wrong_batch_and_missing_transformer_are_errors(family):
     text = {"prompt_embeds": torch.zeros(1, 10, 48), "prompt_attention_mask": torch.ones(1, 10)}
-    with pytest.raises(ConfigError, match="prompt_embeds has 1 rows for a batch of 2"):
+    with pytest.raises(ConfigError, match="encoder_hidden_states has 1 rows for a batch of 2"):
         family.inputs(torch.zeros(2, 4, 5, 2, 2), torch.zeros(2), text)
     with pytest.raises(ModelError, match="load the transformer before"):
         family.uncaptioned(text, text)

@@ -29,6 +29,7 @@ def test_the_command_writes_the_part_and_says_what_is_missing(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--family", "open-sora-9", "x", "y"], "nothing to convert for 'open-sora-9': use one of "),
+        (["--family", "wan", "x", "y"], "nothing to convert for 'wan': use one of mvdit, open_sora_1_2, open_sora_2"),
         (["--family", "open_sora_1_2", "nowhere.safetensors", "out"], "no checkpoint at nowhere.safetensors"),
         (["--family", "open_sora_1_2", "nobody/nothing", "out"], "nobody/nothing is no file here"),
     ],

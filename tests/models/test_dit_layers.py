@@ -10,6 +10,7 @@ from phys_pipeline.models.dit_layers import (
     grid_positions,
     modulate,
     modulation,
+    rotate_pairs,
     sincos_table,
     sincos_table_2d,
     timestep_features,
@@ -59,6 +60,13 @@ def test_modulation_adds_the_blocks_table_and_keeps_the_streams_dtype():
     norm = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-6).sqrt()
     assert torch.allclose(modulate(x, shift, scale), norm * (1 + scale) + shift, atol=1e-5)
     assert modulate(x.bfloat16(), shift, scale).dtype == gated(x.bfloat16(), gate, x.bfloat16()).dtype == torch.bfloat16
+
+
+def test_rotation_pairs_neighbouring_channels():
+    turned = rotate_pairs(torch.tensor([[1.0, 0, 0, 0], [1, 0, 0, 0]]).view(1, 1, 2, 4))[0, 0]
+    torch.testing.assert_close(turned[0], torch.tensor([1.0, 0, 0, 0]))
+    torch.testing.assert_close(turned[1], torch.tensor([1.0, 0, 0, 0]) * torch.cos(torch.tensor(1.0)) + torch.tensor(
+        [0, 1.0, 0, 0]) * torch.sin(torch.tensor(1.0)))  # fmt: skip
 
 
 def test_attention_is_plain_softmax_attention():

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_mvdit import GOLDEN, golden_inputs, golden_transformer, tiny_transformer
 
-from phys_pipeline.errors import ModelError
+from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.models import dit_layers, mvdit
 from phys_pipeline.models.mvdit import MVDiTTransformer3DModel
 
@@ -165,8 +165,10 @@ def test_mask_of_the_prompts_is_repeated_for_the_null_captions(model):
     mask = golden_inputs("a_cfg")["encoder_attention_mask"]
     assert len(mask) == 1
     assert torch.equal(run(model, "a_cfg"), run(model, "a_cfg", encoder_attention_mask=mask.repeat(2, 1)))
-    with pytest.raises(ModelError, match="does not fit a batch of 2"):
+    with pytest.raises(ConfigError, match="3 rows for a batch of 2"):
         run(model, "a_cfg", encoder_attention_mask=mask.repeat(3, 1))
+    with pytest.raises(ModelError, match="does not fit a batch of 2"):
+        run(model, "a_cfg", encoder_attention_mask=mask[:, 1:])
 
 
 def test_null_caption_is_a_tensor_in_the_text_encoders_space(model):

@@ -98,6 +98,28 @@ def test_pickle_becomes_a_model_that_gives_the_golden_output(tmp_path, outer):
     torch.testing.assert_close(out, golden_data.group(GOLDEN, "outputs.a_basic.")["sample"], atol=2e-5, rtol=1e-4)
 
 
+def test_from_the_hub_one_file_in_a_folder_is_fetched(tmp_path, monkeypatch):
+    weights = tmp_path / "hub" / "model_weights"
+    weights.mkdir(parents=True)
+    torch.save(golden_data.group(GOLDEN, "weights."), weights / "MVDiT-16×512×512.pt")
+    (weights / "config.json").write_text(json.dumps(golden_data.config(GOLDEN)["a"]))  # the released file has 16 heads, no config
+    (weights / "STDiT-16×512×512.pt").write_bytes(b"another model")
+    asked = {}
+
+    def fetch(source, **options):
+        asked.update(options, source=source)
+        return str(tmp_path / "hub")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
+    assert main(["convert", "--family", "mvdit", "nkp37/OpenVid-1M", str(tmp_path / "model")]) == 0
+    files = ["model_weights/MVDiT-16×512×512.pt", "model_weights/STDiT-16×512×512.pt", "videos/a.zip", "config.json"]
+    from huggingface_hub.utils import filter_repo_objects
+
+    patterns = {"allow_patterns": asked["allow_patterns"], "ignore_patterns": asked["ignore_patterns"]}
+    assert list(filter_repo_objects(files, **patterns)) == [files[0], files[3]] and asked["source"] == "nkp37/OpenVid-1M"
+    assert (tmp_path / "model" / "transformer" / "diffusion_pytorch_model.safetensors").is_file()
+
+
 def test_pickle_with_code_is_refused(tmp_path):
     class Evil:
         def __reduce__(self):

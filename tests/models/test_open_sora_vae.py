@@ -5,7 +5,8 @@ from tiny_open_sora import tiny_vae
 from torch import nn
 
 from phys_pipeline.errors import ModelError
-from phys_pipeline.models.open_sora_vae import SPATIAL_FACTOR, AutoencoderKLOpenSora, latent_frames
+from phys_pipeline.models.open_sora_vae import AutoencoderKLOpenSora, latent_frames
+from phys_pipeline.models.picture_vae import SCALING_FACTOR
 
 NAME = "opensora_vae_temporal_tiny"
 
@@ -57,7 +58,7 @@ def test_pictures_are_scaled_by_the_factor_of_the_older_autoencoder(vae):
     with torch.no_grad():
         latents = vae.encode_pictures(video)
         alone = vae.spatial_vae.encode(video[:, :, 4]).latent_dist.mode()
-        again = vae.spatial_vae.decode(latents[:, :, 4] / SPATIAL_FACTOR).sample
+        again = vae.spatial_vae.decode(latents[:, :, 4] / SCALING_FACTOR).sample
         torch.testing.assert_close(latents[:, :, 4], 0.18215 * alone)
         torch.testing.assert_close(vae.decode_pictures(latents)[:, :, 4], again, atol=1e-5, rtol=1e-4)
 

@@ -154,8 +154,6 @@ def test_prompts_are_cleaned_twice_cut_at_the_length_and_masked(pipeline):
     assert mask.sum(dim=1).tolist() == [len(tokens)] * 2
     raw, _ = pipeline.encode_prompt(said, clean_caption=False)
     assert not torch.equal(raw[0], embeds[0])
-    assert torch.equal(pipeline.encode_prompt(["a", "b"], num_videos_per_prompt=2)[0][0:2],
-                       pipeline.encode_prompt(["a", "a"])[0])  # fmt: skip
 
 
 def test_long_empty_and_non_latin_prompts(pipeline):
@@ -209,7 +207,16 @@ def test_shapes_of_every_kind_of_output(pipeline):
     assert pipeline("a ball", **SMALL, output_type="np").frames.shape == (1, 3, 16, 32, 3)
     pictures = pipeline("a ball", **SMALL).frames[0]
     assert len(pictures) == 3 and pictures[0].size == (32, 16)
-    assert pipeline(["a", "b"], num_videos_per_prompt=2, **SMALL, output_type="latent").frames.shape == (4, 4, 3, 2, 4)
+    noise = torch.randn(4, 4, 3, 2, 4, generator=torch.Generator().manual_seed(0))
+
+    def four(**text):
+        settings = {**SMALL, "latents": noise, "generator": torch.Generator().manual_seed(0), "output_type": "latent"}
+        return pipeline(**text, **settings).frames
+
+    videos = four(prompt=["a", "b"], num_videos_per_prompt=2)
+    embeds, mask = pipeline.encode_prompt(["a", "b"])
+    again = four(prompt_embeds=embeds, prompt_attention_mask=mask, num_videos_per_prompt=2)
+    assert torch.equal(videos, four(prompt=["a", "a", "b", "b"])) and torch.equal(videos, again)
     assert isinstance(pipeline("a", **SMALL, return_dict=False, output_type="latent"), tuple)
 
 

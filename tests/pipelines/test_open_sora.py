@@ -186,7 +186,7 @@ def test_a_callback_sees_and_changes_the_latents_and_can_stop(pipeline):
 
     def step_ended(pipe, step, t, tensors):
         seen.append((step, float(t), sorted(tensors)))
-        pipe.interrupt = True
+        pipe._interrupt = True
         return {"latents": torch.zeros_like(tensors["latents"])}
 
     result = pipeline(
@@ -202,13 +202,13 @@ def test_a_callback_sees_and_changes_the_latents_and_can_stop(pipeline):
     [
         ({"num_frames": 9}, "9 frames: .* no noise schedule for 2 to 16"),
         ({"height": 4}, "at least 8"),
-        ({"prompt": None}, "either a prompt"),
-        ({"prompt_embeds": torch.zeros(1, 10, 48)}, "either a prompt"),
-        ({"latents": torch.zeros(1, 4, 4, 2, 3)}, r"latents have shape \(1, 4, 4, 2, 3\): this video needs \(1, 4, 5, 2, 3\)"),
+        ({"prompt": None}, "either prompt"),
+        ({"prompt_embeds": torch.zeros(1, 10, 48)}, "either prompt"),
+        ({"latents": torch.zeros(1, 4, 4, 2, 3)}, r"latents are \(1, 4, 4, 2, 3\), these settings need \(1, 4, 5, 2, 3\)"),
         ({"given_latents": torch.zeros(1, 4, 5, 2, 3)}, "go together"),
         ({"given_latents": torch.zeros(1, 4, 5, 2, 2), "frame_strength": torch.ones(1, 5)}, "must have the shapes"),
         ({"resolution": "9p", "height": None}, "unknown resolution"),
-        ({"callback_on_step_end_tensor_inputs": ["vae"]}, "a callback can't have"),
+        ({"callback_on_step_end_tensor_inputs": ["vae"]}, "no callback tensor 'vae'"),
         (
             {"prompt": None, "prompt_embeds": torch.zeros(1, 7, 48), "prompt_attention_mask": torch.ones(1, 7)},
             "7 tokens: this model takes 10",

@@ -138,6 +138,9 @@ def test_a_video_from_a_prompt(pipeline):
     assert isinstance(pictures[0][0], Image.Image) and len(pictures[0]) == 5
     arrays = pipeline(["a ball", "a cat"], num_videos_per_prompt=2, **{**SMALL, "output_type": "np"}).frames
     assert isinstance(arrays, np.ndarray) and arrays.shape == (4, 5, 16, 16, 3)
+    embeds, pooled = pipeline.encode_prompt(["a ball", "a cat"])
+    text = {"prompt_embeds": embeds, "pooled_prompt_embeds": pooled, "num_videos_per_prompt": 2}
+    assert len(pipeline(**text, **SMALL).frames) == 4
 
 
 def test_pictures_at_both_ends_are_kept(pipeline):
@@ -176,6 +179,8 @@ def test_callbacks_change_and_stop_the_run(pipeline):
     output = pipeline("a ball", callback_on_step_end=stop, **options).frames
     assert steps == [(0, 1000.0)] and not output.any() and pipeline.interrupt and pipeline.num_timesteps == 2
     assert pipeline.guidance_scale == 7.5 and pipeline.image_guidance_scale == 3.0
+    again = pipeline("a ball", callback_on_step_end=lambda *_: None, **options).frames  # a callback need not change anything
+    assert torch.isfinite(again).all() and not pipeline.interrupt
 
 
 @pytest.mark.parametrize(
