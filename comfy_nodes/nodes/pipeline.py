@@ -32,13 +32,12 @@ class PipelineHandle:
     """A loaded pipeline and what is to be done with it; nodes never change one, they give a new one.
 
     ``parts`` are its large modules as ComfyUI's memory management holds them; empty where diffusers moves them itself.
-    ``adapter`` is the file that the sampler puts on for the physics video, at ``weight``.
+    ``adapters`` are the files that the sampler puts on for the physics video, each with its weight.
     """
 
     model: LoadedModel
     parts: tuple[ModelPatcher, ...]
-    adapter: Path | None = None
-    weight: float = 1.0
+    adapters: tuple[tuple[Path, float], ...] = ()
 
     @contextmanager
     def on_device(self) -> Iterator[LoadedModel]:
@@ -158,16 +157,12 @@ class PipelineLoRA(io.ComfyNode):
         cls, pipeline: PipelineHandle, lora_name: str, weight: float, adapter: dict[str, Any] | None = None
     ) -> io.NodeOutput:
         path = chosen(lora_name, adapter)
-        if pipeline.adapter is not None:
-            raise AdapterError(
-                f"the pipeline has the adapter {pipeline.adapter.name} already, and one is compared at a time: remove a node"
-            )
         file = open_adapter(path)
         transformer = getattr(pipeline.model.pipeline, adapted_component(file.provenance), None)
         if transformer is None:
             raise AdapterError(f"{path.name} is for the low-noise expert of a model with two: this one has no such part")
         check_fits(file, linear_layers(transformer), type(transformer).__name__)
-        return io.NodeOutput(replace(pipeline, adapter=path, weight=weight))
+        return io.NodeOutput(replace(pipeline, adapters=(*pipeline.adapters, (path, weight))))
 
 
 def _sources() -> list[str]:

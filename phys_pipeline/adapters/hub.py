@@ -73,6 +73,11 @@ def copy_adapter(fetched: FetchedAdapter, folder: Path) -> Path:
     return copy
 
 
+def arrived(repo_id: str) -> int:
+    """Bytes of a repository in the cache, those of a download that still goes on included."""
+    return sum(file.stat().st_size for file in (_repository(repo_id) / "blobs").glob("*"))
+
+
 def matches(file: Path, entry: Mapping[str, Any]) -> bool:
     """Whether a file has the checksum that the Hub lists: SHA-256 for large files, git's blob id for small ones."""
     if file.stat().st_size != entry["size"]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ import build  # noqa: E402
 from server import Server  # noqa: E402
 
 ROOT = HERE.parents[1]
-VERSIONS = [engine.version for engine in build.ENGINES]
+VERSIONS = NEWEST, OLDEST = [engine.version for engine in build.ENGINES]
 
 
 @pytest.fixture(scope="session")
@@ -35,18 +37,43 @@ def models(environment, tmp_path_factory) -> Path:
     return write_models(tmp_path_factory.mktemp("models"))
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
-def server(request, environment, models, tmp_path_factory):
-    base = tmp_path_factory.mktemp(f"comfyui-{request.param}")
-    (base / "models").symlink_to(models)
-    with Server(environment, request.param, base) as running:
+@pytest.fixture(scope="session")
+def servers(environment, models, tmp_path_factory):
+    """A function that gives the server of a version. Each is started once, for all files; the newest has the real pages."""
+    with ExitStack() as stack:
+
+        @cache
+        def running(version):
+            base = tmp_path_factory.mktemp(f"comfyui-{version}")
+            (base / "models").symlink_to(models)
+            return stack.enter_context(Server(environment, version, base, frontend=version == NEWEST))
+
         yield running
+
+
+@pytest.fixture(scope="session", params=VERSIONS)
+def server(request, servers):
+    """Both versions, for what depends on ComfyUI's own code."""
+    return servers(request.param)
 
 
 @pytest.fixture(scope="session")
-def newest(environment, models, tmp_path_factory):
-    """The newest version only, with the real pages."""
-    base = tmp_path_factory.mktemp("comfyui-pages")
-    (base / "models").symlink_to(models)
-    with Server(environment, VERSIONS[0], base, frontend=True) as running:
-        yield running
+def newest(servers):
+    """For what rests on this package, and takes long."""
+    return servers(NEWEST)
+
+
+@pytest.fixture(scope="session")
+def oldest(servers):
+    """As ``newest``; which one a test takes only shares the work out."""
+    return servers(OLDEST)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """For ``--dist loadgroup``: the tests of a version run in one process, so that its server is started once."""
+    for item in items:
+        if HERE in item.path.parents:
+            given = item.callspec.params.get("server") if hasattr(item, "callspec") else None
+            version = given or (NEWEST if "newest" in item.fixturenames else OLDEST)
+            item.add_marker(pytest.mark.xdist_group(f"comfyui-{version}"))
