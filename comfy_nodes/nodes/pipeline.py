@@ -18,6 +18,7 @@ from phys_pipeline.adapters.layers import adapted_component, linear_layers
 from phys_pipeline.adapters.readers import check_fits, open_adapter
 from phys_pipeline.errors import AdapterError, ConfigError
 from phys_pipeline.families import LoadedModel, family_names, load_model
+from phys_pipeline.hub import parse_source
 
 from .adapters import changed, check_name, chosen, lora_names
 from .schema import MOTION_ADAPTER, T2V_PIPELINE, field, result, schema
@@ -125,6 +126,8 @@ class LoadPipeline(io.ComfyNode):
     @classmethod
     def execute(cls, source: str, family: str, dtype: str, offload: str, vae_tiling: bool, repo_id: str = "") -> io.NodeOutput:
         path = repo_id.strip() or _folder(source)
+        if repo_id.strip():
+            parse_source(path)  # a workflow of somebody else names no folder of this machine
         return io.NodeOutput(pipeline_handle(path, dtype, None if family == "auto" else family, offload, vae_tiling))
 
 
