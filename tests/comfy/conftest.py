@@ -57,23 +57,27 @@ def server(request, servers):
     return servers(request.param)
 
 
-@pytest.fixture(scope="session")
-def newest(servers):
-    """For what rests on this package, and takes long."""
-    return servers(NEWEST)
+@pytest.fixture(scope="session", params=[NEWEST])
+def newest(request, servers):
+    """For what rests on this package, and takes long. The parameter puts the version into the test's name."""
+    return servers(request.param)
 
 
-@pytest.fixture(scope="session")
-def oldest(servers):
+@pytest.fixture(scope="session", params=[OLDEST])
+def oldest(request, servers):
     """As ``newest``; which one a test takes only shares the work out."""
-    return servers(OLDEST)
+    return servers(request.param)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """For ``--dist loadgroup``: the tests of a version run in one process, so that its server is started once."""
-    for item in items:
-        if HERE in item.path.parents:
-            given = item.callspec.params.get("server") if hasattr(item, "callspec") else None
-            version = given or (NEWEST if "newest" in item.fixturenames else OLDEST)
-            item.add_marker(pytest.mark.xdist_group(f"comfyui-{version}"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """The tests of a version run in one process, so that its server is started once. (xdist's groups have no effect in
+    pytest 9.2: they set a node's ``_nodeid``, which isn't read there.)"""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByVersion(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            named = [version for version in VERSIONS if f"[{version}" in nodeid]
+            return named[0] if named else super()._split_scope(nodeid)
+
+    return ByVersion(config, log)
