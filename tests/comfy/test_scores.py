@@ -112,7 +112,7 @@ def test_scores_are_drawn_and_the_video_is_saved(server):
 
 
 def test_gap(oldest):
-    graph = {"1": frames(), "4": look(["3", 1])}
+    graph = {"1": frames(frames=2), "4": look(["3", 1])}
     for layout, axis in (("vertical", 1), ("horizontal", 2)):
         sizes = []
         for gap in (0, 30):
