@@ -275,6 +275,7 @@ def test_axe_finds_no_serious_violation(new_page, app, axe, scheme):
             page.get_by_role("option", name="known motion: clockwise turn").click()
             page.get_by_role("button", name="Score it").click()
             status(page, "score", "Done")
+            page.wait_for_timeout(1000)  # the buttons fade to their new state
         result = page.evaluate("axe.run({resultTypes: ['violations']})")
         for violation in result["violations"]:
             if violation["impact"] in ("serious", "critical"):

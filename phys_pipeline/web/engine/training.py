@@ -28,6 +28,8 @@ _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _SETTING = re.compile(r"[a-z_]+(\.[a-z_]+)?=.*")
 _PATIENCE = 30.0  # seconds that a run has to end itself
 _TAIL = 8000  # characters
+# An app that was started in the background ignores interrupts, and its children would inherit that.
+_INTERRUPTIBLE = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 def configs() -> list[str]:
@@ -100,8 +102,9 @@ class Training:
         try:
             with job.device(), self.log.open("wb") as log:
                 process = subprocess.Popen(
-                    command, cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
-                )
+                    [sys.executable, "-c", _INTERRUPTIBLE, *command], cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL, start_new_session=True,
+                )  # fmt: skip
                 with self._lock:
                     self._process = process
                 started.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from phys_pipeline.errors import ConfigError
@@ -12,7 +14,8 @@ from phys_pipeline.web.engine.studies import Studies
 
 @pytest.fixture
 def studies(study_folder, tmp_path):
-    found = Studies(AppSettings(tmp_path, local=False, study=study_folder.study, study_key=study_folder.key, host_key="key"))
+    study = shutil.copytree(study_folder.study, tmp_path / "own" / "study")  # answers lie beside it
+    found = Studies(AppSettings(tmp_path, local=False, study=study, study_key=study_folder.key, host_key="key"))
     yield found
     found.close()
 

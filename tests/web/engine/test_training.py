@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -50,6 +51,16 @@ def test_start_watch_stop_resume(training):
     with Job().device():
         pass  # free again
     assert training.stop() == "No training run is going on."
+
+
+def test_a_run_of_an_app_in_the_background_can_be_stopped(training):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `nohup python app.py &` leaves it
+    try:
+        training.start("tiny.yaml", "max_train_steps=500")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    wait_for(lambda: training.state()[1], Job())
+    assert training.stop() == "Stopped. Resume goes on from the last checkpoint."
 
 
 def test_dry_run_and_errors_are_told(training):
