@@ -130,6 +130,7 @@ def test_families_that_comfyui_does_not_know(newest, open_families, models, name
     [
         ({"2": lora(lora_name=OTHER)}, "for another model"),
         ({"2": pipeline()}, "no adapter"),
+        ({"1": pipeline(repo_id="/etc"), "2": lora()}, "no repository of the Hub"),
         ({"3": pipeline_sampler(["2", 0], width=24)}, "not a multiple"),
         ({"3": pipeline_sampler(["2", 0], prompt=" ")}, "prompt is empty"),
     ],
