@@ -45,7 +45,7 @@ app: $(STAMP)
 
 test-comfy: $(STAMP)
 	$(PY) tests/comfy/build.py --cache $(COMFY_CACHE)
-	COMFY_CACHE=$(abspath $(COMFY_CACHE)) OMP_NUM_THREADS=1 $(PY) -m pytest tests/comfy -n 2 --dist loadfile $(PYTEST_ARGS)
+	COMFY_CACHE=$(abspath $(COMFY_CACHE)) OMP_NUM_THREADS=1 $(PY) -m pytest tests/comfy -n 2 --dist loadscope $(PYTEST_ARGS)
 
 lint: $(STAMP)
 	$(PY) -m ruff check .

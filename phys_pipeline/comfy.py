@@ -1,4 +1,4 @@
-"""``phys-pipeline comfy install``: put the ComfyUI nodes, which lie beside this package in a checkout, into a ComfyUI."""
+"""``phys-pipeline comfy install``: put the ComfyUI nodes, beside this package or in it, into a ComfyUI."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def install(arguments: Sequence[str]) -> int:
     """``phys-pipeline comfy install``."""
     parser = argparse.ArgumentParser(prog="phys-pipeline comfy install", description="Put the nodes into a ComfyUI.")
     parser.add_argument("--path", required=True, type=Path, metavar="COMFYUI", help="ComfyUI's folder: it has custom_nodes in it")
-    parser.add_argument("--copy", action="store_true", help="copy the files instead of linking to this checkout")
+    parser.add_argument("--copy", action="store_true", help="copy the files instead of linking to them")
     options = parser.parse_args(arguments)
     target = install_nodes(options.path, copy=options.copy)
     print(f"installed {target}: start ComfyUI again, the nodes are under PhysMotion")
@@ -36,12 +36,9 @@ def install(arguments: Sequence[str]) -> int:
 def install_nodes(comfyui: Path, *, copy: bool = False) -> Path:
     """Link, or copy, the pack into ``custom_nodes`` and return its place there. What an earlier run installed is replaced.
 
-    Raises ConfigError for a folder that is no ComfyUI, where something else has the pack's name, or without a checkout.
+    Raises ConfigError for a folder that is no ComfyUI, or where something else has the pack's name.
     """
-    source = Path(__file__).resolve().parents[1] / "comfy_nodes"
-    if not (source / "pyproject.toml").is_file():
-        raise ConfigError("the ComfyUI nodes are not in the installed package: run this in a checkout of the repository, or "
-                          "install PhysMotion with ComfyUI's manager")  # fmt: skip
+    source = _nodes(Path(__file__).resolve().parent)
     nodes = comfyui.expanduser() / "custom_nodes"
     if not nodes.is_dir():
         raise ConfigError(f"{comfyui} has no folder custom_nodes: give ComfyUI's own folder, or its --base-directory")
@@ -64,6 +61,14 @@ def install_nodes(comfyui: Path, *, copy: bool = False) -> Path:
             os.replace(target, Path(scratch) / "old")
         os.replace(Path(scratch) / PACK, target)
     return target
+
+
+def _nodes(package: Path) -> Path:
+    """The pack of a checkout, or of an installed package."""
+    for folder in (package.parent / "comfy_nodes", package / "comfy_nodes"):
+        if (folder / "pyproject.toml").is_file():
+            return folder
+    raise ConfigError("the ComfyUI nodes are missing from this installation: install the package again")
 
 
 def _is_ours(folder: Path) -> bool:

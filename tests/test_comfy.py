@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,6 +50,29 @@ def test_another_pack_of_that_name_stays(comfyui):
     with pytest.raises(ConfigError, match="move it away"):
         install_nodes(comfyui)
     assert (other / "__init__.py").is_file()
+
+
+def test_from_a_wheel(comfyui, tmp_path):
+    """What the build puts into a wheel, without the rest of the package: it installs without the checkout beside it."""
+    build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path / "wheel")]
+    source = tmp_path / "source"
+    (source / "phys_pipeline").mkdir(parents=True)
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(NODES.parent / name, source / name)
+    for name in ("__init__.py", "comfy.py", "errors.py", "subcommands.py"):
+        shutil.copy(NODES.parent / "phys_pipeline" / name, source / "phys_pipeline" / name)
+    shutil.copytree(NODES, source / "comfy_nodes", ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(build, cwd=source, check=True)
+    install = "import pathlib, phys_pipeline.comfy as c; print(c.__file__); c.install_nodes(pathlib.Path('.'), copy=True)"
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "wheel")}
+    run = subprocess.run([sys.executable, "-c", install], cwd=comfyui, env=environ, capture_output=True, text=True)
+    assert run.returncode == 0 and run.stdout.startswith(str(tmp_path / "wheel")), run.stderr
+
+    def files(folder):
+        found = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+        return {path.relative_to(folder): path.read_bytes() for path in found}
+
+    assert files(comfyui / "custom_nodes" / PACK) == files(NODES)
 
 
 def test_no_comfyui(tmp_path, capsys):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path, PurePath
 from typing import Any
 
 import folder_paths
 
+from phys_pipeline.adapters.hub import sha256
 from phys_pipeline.adapters.readers import AdapterFile, open_adapter
 from phys_pipeline.errors import AdapterError
 
@@ -70,18 +70,6 @@ def adapter_of(path: Path) -> dict[str, Any]:
     return {
         "path": str(path), "format": file.format, "sha256": sha256(path), "base_model": file.provenance.get("base_model"),
     }  # fmt: skip
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _digest(stream)
-
-
-def _digest(stream: Any) -> str:  # Python 3.10
-    digest = hashlib.sha256()
-    for block in iter(lambda: stream.read(1 << 20), b""):
-        digest.update(block)
-    return digest.hexdigest()
 
 
 def described(file: AdapterFile) -> str:

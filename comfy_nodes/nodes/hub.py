@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
 from pathlib import Path
@@ -12,9 +13,11 @@ import folder_paths
 from comfy_api.latest import io
 
 from phys_pipeline.adapters.comfyui_loras import fetch_into
+from phys_pipeline.adapters.hub import arrived
 from phys_pipeline.errors import AdapterError
 
 from .adapters import adapter_of
+from .running import say
 from .schema import MOTION_ADAPTER, field, result, schema
 
 
@@ -35,6 +38,7 @@ class AdapterFromHub(io.ComfyNode):
                 result(MOTION_ADAPTER, "adapter"),
                 result(io.String, "lora_name"),
             ],
+            hidden=[io.Hidden.unique_id],
         )
 
     @classmethod
@@ -42,24 +46,24 @@ class AdapterFromHub(io.ComfyNode):
         folders = folder_paths.get_folder_paths("loras")
         if not folders:
             raise AdapterError("ComfyUI has no folder for LoRAs: add one to extra_model_paths.yaml")
-        loras = Path(folders[0])
+        loras, repo_id, revision = Path(folders[0]), repo_id.strip(), revision.strip() or "main"
         thread = ThreadPoolExecutor(max_workers=1)
         try:
-            path = _waited(
-                thread.submit(fetch_into, loras, repo_id.strip(), filename.strip(), revision.strip() or "main", offline_only)
-            )
+            fetching = thread.submit(fetch_into, loras, repo_id, filename.strip(), revision, offline_only)
+            path = _waited(fetching, lambda: say(cls, f"{repo_id}: {arrived(repo_id) / 1e6:.1f} MB are here"))
         finally:
             thread.shutdown(wait=False, cancel_futures=True)
         adapter: dict[str, Any] = {**adapter_of(path), "repo_id": repo_id, "revision": revision}
         return io.NodeOutput(adapter, str(path.relative_to(loras)))
 
 
-def _waited(coming: Future[Path]) -> Path:
-    """The result; while it isn't there, an interruption by the user is raised. A download then ends by itself."""
+def _waited(coming: Future[Path], show: Callable[[], None]) -> Path:
+    """The result; until it is there ``show`` is called, and an interruption raised. A download then ends by itself."""
     while True:
         comfy.model_management.throw_exception_if_processing_interrupted()
         try:
-            return coming.result(timeout=0.1)
+            return coming.result(timeout=0.2)
         except StillRunning:
             if coming.done():  # its own time-out
                 raise
+            show()

@@ -9,10 +9,11 @@ from comfy_api.latest import io
 
 from phys_pipeline.adapters.comfyui import PREFIX, tensors_for_comfyui
 from phys_pipeline.adapters.formats import describe_format
+from phys_pipeline.adapters.hub import sha256
 from phys_pipeline.adapters.readers import open_adapter
 from phys_pipeline.errors import AdapterError
 
-from .adapters import changed, check_name, chosen, described, lora_names, sha256
+from .adapters import changed, check_name, chosen, described, lora_names
 from .schema import MOTION_ADAPTER, field, result, schema
 
 _BYPASS = hasattr(comfy.sd, "load_bypass_lora_for_models")

@@ -18,6 +18,7 @@ from phys_pipeline.adapters.layers import adapted_component, linear_layers
 from phys_pipeline.adapters.readers import check_fits, open_adapter
 from phys_pipeline.errors import AdapterError, ConfigError
 from phys_pipeline.families import LoadedModel, family_names, load_model
+from phys_pipeline.hub import parse_source
 
 from .adapters import changed, check_name, chosen, lora_names
 from .schema import MOTION_ADAPTER, T2V_PIPELINE, field, result, schema
@@ -32,13 +33,12 @@ class PipelineHandle:
     """A loaded pipeline and what is to be done with it; nodes never change one, they give a new one.
 
     ``parts`` are its large modules as ComfyUI's memory management holds them; empty where diffusers moves them itself.
-    ``adapter`` is the file that the sampler puts on for the physics video, at ``weight``.
+    ``adapters`` are the files that the sampler puts on for the physics video, each with its weight.
     """
 
     model: LoadedModel
     parts: tuple[ModelPatcher, ...]
-    adapter: Path | None = None
-    weight: float = 1.0
+    adapters: tuple[tuple[Path, float], ...] = ()
 
     @contextmanager
     def on_device(self) -> Iterator[LoadedModel]:
@@ -126,6 +126,8 @@ class LoadPipeline(io.ComfyNode):
     @classmethod
     def execute(cls, source: str, family: str, dtype: str, offload: str, vae_tiling: bool, repo_id: str = "") -> io.NodeOutput:
         path = repo_id.strip() or _folder(source)
+        if repo_id.strip():
+            parse_source(path)  # a workflow of somebody else names no folder of this machine
         return io.NodeOutput(pipeline_handle(path, dtype, None if family == "auto" else family, offload, vae_tiling))
 
 
@@ -158,16 +160,12 @@ class PipelineLoRA(io.ComfyNode):
         cls, pipeline: PipelineHandle, lora_name: str, weight: float, adapter: dict[str, Any] | None = None
     ) -> io.NodeOutput:
         path = chosen(lora_name, adapter)
-        if pipeline.adapter is not None:
-            raise AdapterError(
-                f"the pipeline has the adapter {pipeline.adapter.name} already, and one is compared at a time: remove a node"
-            )
         file = open_adapter(path)
         transformer = getattr(pipeline.model.pipeline, adapted_component(file.provenance), None)
         if transformer is None:
             raise AdapterError(f"{path.name} is for the low-noise expert of a model with two: this one has no such part")
         check_fits(file, linear_layers(transformer), type(transformer).__name__)
-        return io.NodeOutput(replace(pipeline, adapter=path, weight=weight))
+        return io.NodeOutput(replace(pipeline, adapters=(*pipeline.adapters, (path, weight))))
 
 
 def _sources() -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 import comfy.model_management
@@ -10,7 +10,7 @@ import comfy.utils
 from comfy_api.latest import io
 from comfy_execution.graph_utils import ExecutionBlocker
 
-from phys_pipeline.adapters import pipeline_adapter_at
+from phys_pipeline.adapters import pipeline_adapters_at
 from phys_pipeline.errors import AdapterError, ConfigError
 from phys_pipeline.media import Video
 from phys_pipeline.pipelines import generate
@@ -45,7 +45,7 @@ def videos_of(
 ) -> dict[str, list[Video]]:
     """``count`` videos of each side ("baseline", "physics") from the seeds ``seed``, ``seed + 1``, ...: as the command line
     makes them. Raises AdapterError if physics is asked for and there is no adapter."""
-    if "physics" in sides and handle.adapter is None:
+    if "physics" in sides and not handle.adapters:
         raise AdapterError(
             "the pipeline has no adapter for the physics video: put a Pipeline LoRA before it, or set mode to baseline only"
         )
@@ -53,12 +53,14 @@ def videos_of(
     progress = StageProgress(count * len(sides))
     with handle.on_device() as model:
         conditioning = encode_prompt(model, prompt, **settings)
-        needed = handle.adapter if "physics" in sides else None
-        with available_adapter(model, needed) as name:
+        with ExitStack() as stack:
+            weights = {
+                str(stack.enter_context(available_adapter(model, file, f"physmotion_{place}"))): weight
+                for place, (file, weight) in enumerate(handle.adapters if "physics" in sides else ())
+            }
             for number in range(seed, seed + count):
                 for side in sides:
-                    which = name if side == "physics" else None
-                    with pipeline_adapter_at(model.pipeline, which, handle.weight) if needed else nullcontext():
+                    with pipeline_adapters_at(model.pipeline, weights if side == "physics" else {}):
                         made[side].append(
                             generate(model, prompt, number, conditioning=conditioning, progress=progress, **settings)
                         )

@@ -70,9 +70,7 @@ class ScoreReport(io.ComfyNode):
         }  # fmt: skip
         plot = score_plot(list(reports.values()), list(reports))
         if save:
-            if (
-                not args.disable_metadata and cls.hidden.prompt is not None
-            ):  # prompt, seeds and files, as in ComfyUI's own pictures
+            if not args.disable_metadata and cls.hidden.prompt is not None:  # as in ComfyUI's own pictures
                 content["graph"] = cls.hidden.prompt
             folder, name, counter, _, _ = folder_paths.get_save_image_path(
                 filename_prefix, folder_paths.get_output_directory(), plot.shape[1], plot.shape[0]

@@ -23,11 +23,16 @@ class Steps:
         self._bar.update(1)
 
 
-def shown(cls: type[io.ComfyNode], text: str, picture: np.ndarray | None = None) -> dict[str, Any]:
-    """What the node shows: a text, and a picture ``uint8 (H, W, 3)`` if there is one."""
+def say(cls: type[io.ComfyNode], text: str) -> None:
+    """Show a text on the node, at once."""
     server, node = PromptServer.instance, cls.hidden.unique_id if cls.hidden is not None else None
     if server is not None and node is not None:
         server.send_progress_text(text, node)
+
+
+def shown(cls: type[io.ComfyNode], text: str, picture: np.ndarray | None = None) -> dict[str, Any]:
+    """What the node shows: a text, and a picture ``uint8 (H, W, 3)`` if there is one."""
+    say(cls, text)
     content: dict[str, Any] = {"text": (text,)}
     if picture is not None:
         content |= ui.PreviewImage(as_image(picture), cls=cls).as_dict()

@@ -82,6 +82,7 @@ class SideBySide(io.ComfyNode):
                 field(io.Float, "fps", default=24.0, min=0.1, max=1000.0, step=1.0),
                 field(io.Combo, "layout", options=list(MODES), default="horizontal"),
                 field(io.Combo, "length", options=list(LENGTHS), default="hold last"),
+                field(io.Int, "gap", default=4, min=0, max=1000),
                 field(MOTION_SCORE, "scores_a", optional=True),
                 field(MOTION_SCORE, "scores_b", optional=True),
             ],
@@ -99,6 +100,7 @@ class SideBySide(io.ComfyNode):
         fps: float,
         layout: str,
         length: str,
+        gap: int,
         images_a: torch.Tensor | None = None,
         images_b: torch.Tensor | None = None,
         video_a: Input.Video | None = None,
@@ -125,6 +127,6 @@ class SideBySide(io.ComfyNode):
                         sides[place], scores, title=labels[place] or "Motion report", first=int(scores.get("start_frame", 0))
                     )
                     labels[place] = ""
-        both = Compared(sides[0], sides[1], mode=layout, labels=(labels[0], labels[1]))
+        both = Compared(sides[0], sides[1], mode=layout, labels=(labels[0], labels[1]), gap=gap)
         images = image_of(both, Steps(len(both)))
         return io.NodeOutput(video_of(images, both.fps, audio), images)

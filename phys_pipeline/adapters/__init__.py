@@ -1,6 +1,13 @@
 """LoRA adapters: inject, save with proof, load with reasons."""
 
-from phys_pipeline.adapters.layers import adapter_at, adapter_names, adapters_kept, pipeline_adapter_at, transformers_of
+from phys_pipeline.adapters.layers import (
+    adapter_at,
+    adapter_names,
+    adapters_kept,
+    pipeline_adapter_at,
+    pipeline_adapters_at,
+    transformers_of,
+)
 from phys_pipeline.adapters.lora import AdapterInfo, find_adapter, inject_lora, load_adapter, save_adapter, unload_adapter
 
 __all__ = [
@@ -12,6 +19,7 @@ __all__ = [
     "inject_lora",
     "load_adapter",
     "pipeline_adapter_at",
+    "pipeline_adapters_at",
     "save_adapter",
     "transformers_of",
     "unload_adapter",

@@ -66,18 +66,23 @@ def fetch_adapter(
 def copy_adapter(fetched: FetchedAdapter, folder: Path) -> Path:
     """Copy the weights into a folder, such as ComfyUI's models/loras. AdapterError where another file has that name."""
     copy = folder / fetched.file.name
-    if copy.exists() and (not copy.is_file() or _sha256(copy) != fetched.sha256):
+    if copy.exists() and (not copy.is_file() or sha256(copy) != fetched.sha256):
         raise AdapterError(f"{copy} exists and is another file: choose another folder")
     with atomic_file(copy) as temporary:
         shutil.copyfile(fetched.file, temporary)
     return copy
 
 
+def arrived(repo_id: str) -> int:
+    """Bytes of a repository in the cache, those of a download that still goes on included."""
+    return sum(file.stat().st_size for file in (_repository(repo_id) / "blobs").glob("*"))
+
+
 def matches(file: Path, entry: Mapping[str, Any]) -> bool:
     """Whether a file has the checksum that the Hub lists: SHA-256 for large files, git's blob id for small ones."""
     if file.stat().st_size != entry["size"]:
         return False
-    return _sha256(file) == entry["sha256"] if entry["sha256"] else _git_oid(file) == entry["oid"]
+    return sha256(file) == entry["sha256"] if entry["sha256"] else _git_oid(file) == entry["oid"]
 
 
 def _download(hub: Hub, source: HubSource, weight_name: str | None, seconds: float | None) -> FetchedAdapter:
@@ -93,7 +98,7 @@ def _download(hub: Hub, source: HubSource, weight_name: str | None, seconds: flo
     file = _checked(hub, source.repo_id, commit, name, files[name], seconds)
     if not source.pinned:
         _remember(source, commit)
-    return FetchedAdapter(source, commit, file, _sha256(file))
+    return FetchedAdapter(source, commit, file, sha256(file))
 
 
 def _checked(hub: Hub, repo_id: str, commit: str, name: str, entry: Mapping[str, Any], seconds: float | None) -> Path:
@@ -131,7 +136,7 @@ def _cached(source: HubSource, weight_name: str | None) -> FetchedAdapter | None
         file = found[0] if len(found) == 1 else file
     if not file.is_file():
         return None
-    named, digest = Path(os.readlink(file)).name if file.is_symlink() else "", _sha256(file)
+    named, digest = Path(os.readlink(file)).name if file.is_symlink() else "", sha256(file)
     if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", named) and named not in (digest, _git_oid(file)):
         _forget(file)
         logger.warning("the cached copy of %s was damaged and has been removed", source)
@@ -205,7 +210,7 @@ def _forget(file: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sha256(file: Path) -> str:
+def sha256(file: Path) -> str:
     return _digest(file, hashlib.sha256())
 
 

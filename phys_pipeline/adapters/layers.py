@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
@@ -29,16 +29,23 @@ def adapters_kept(transformer: Any) -> Iterator[None]:
 
 
 @contextmanager
-def adapter_at(transformer: Any, name: str | None, weight: float = 1.0) -> Iterator[None]:
-    """Run with only adapter ``name`` active, at ``weight``; None: with every adapter off. The former state returns after."""
-    if name is not None and name not in adapter_names(transformer):
-        raise AdapterError(f"no adapter named {name!r} is loaded: there is {adapter_names(transformer) or 'none'}")
+def adapters_at(transformer: Any, weights: Mapping[str, float]) -> Iterator[None]:
+    """Run with only these adapters active, each at its weight; with none of them every adapter is off. The former state
+    returns after."""
+    for name in weights:
+        if name not in adapter_names(transformer):
+            raise AdapterError(f"no adapter named {name!r} is loaded: there is {adapter_names(transformer) or 'none'}")
     with adapters_kept(transformer):
         for _, layer in lora_layers(transformer):
-            layer.enable_adapters(name is not None)
-        if name is not None:
-            transformer.set_adapters([name], [checked_weight(weight)])
+            layer.enable_adapters(bool(weights))
+        if weights:
+            transformer.set_adapters(list(weights), [checked_weight(weight) for weight in weights.values()])
         yield
+
+
+def adapter_at(transformer: Any, name: str | None, weight: float = 1.0) -> AbstractContextManager[None]:
+    """:func:`adapters_at` with one adapter, or none."""
+    return adapters_at(transformer, {} if name is None else {name: weight})
 
 
 def transformers_of(pipeline: Any) -> list[Any]:
@@ -54,17 +61,23 @@ def adapted_component(provenance: Mapping[str, Any]) -> str:
 
 
 @contextmanager
-def pipeline_adapter_at(pipeline: Any, name: str | None, weight: float = 1.0) -> Iterator[None]:
-    """:func:`adapter_at` on every transformer of a pipeline; on one that doesn't carry ``name`` every adapter is off."""
+def pipeline_adapters_at(pipeline: Any, weights: Mapping[str, float]) -> Iterator[None]:
+    """:func:`adapters_at` on every transformer of a pipeline, on each with those that it carries."""
     transformers = transformers_of(pipeline)
-    carried = [transformer for transformer in transformers if name in adapter_names(transformer)]
-    if name is not None and not carried:
-        there = [other for transformer in transformers for other in adapter_names(transformer)]
-        raise AdapterError(f"no adapter named {name!r} is loaded: there is {there or 'none'}")
+    there = [name for transformer in transformers for name in adapter_names(transformer)]
+    for name in weights:
+        if name not in there:
+            raise AdapterError(f"no adapter named {name!r} is loaded: there is {there or 'none'}")
     with ExitStack() as stack:
         for transformer in transformers:
-            stack.enter_context(adapter_at(transformer, name if transformer in carried else None, weight))
+            carried = adapter_names(transformer)
+            stack.enter_context(adapters_at(transformer, {name: weights[name] for name in weights if name in carried}))
         yield
+
+
+def pipeline_adapter_at(pipeline: Any, name: str | None, weight: float = 1.0) -> AbstractContextManager[None]:
+    """:func:`pipeline_adapters_at` with one adapter, or none."""
+    return pipeline_adapters_at(pipeline, {} if name is None else {name: weight})
 
 
 def linear_layers(model: nn.Module) -> dict[str, nn.Linear]:

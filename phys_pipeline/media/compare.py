@@ -44,10 +44,18 @@ def side_by_side(
 
 
 class Compared(Composed):
-    """The clip that :func:`side_by_side` gives, with each picture made when it is asked for."""
+    """The clip that :func:`side_by_side` gives, with each picture made when it is asked for; ``gap``: pixels between the two
+    instead of a 90th of the height."""
 
     def __init__(
-        self, a: Clip, b: Clip, *, mode: str = "horizontal", labels: tuple[str, str] = ("A", "B"), height: int | None = None
+        self,
+        a: Clip,
+        b: Clip,
+        *,
+        mode: str = "horizontal",
+        labels: tuple[str, str] = ("A", "B"),
+        height: int | None = None,
+        gap: int | None = None,
     ) -> None:
         if mode not in MODES:
             raise ConfigError(f"unknown comparison mode {mode!r}; use one of {', '.join(MODES)}")
@@ -55,14 +63,18 @@ class Compared(Composed):
             raise ConfigError(f"labels={labels!r} must be two texts, one for each video")
         if height is not None and height < 16:
             raise ConfigError(f"height={height} must be at least 16 pixels")
+        if gap is not None and gap < 0:
+            raise ConfigError(f"gap={gap} must be at least 0 pixels")
         clock, sizes = _Clock(a, b), _sizes(a, b, mode, height)
-        self._pair = _Pair(a, b, clock, sizes, _chips(labels, sizes, mode))
         self._compose = {"horizontal": _beside, "vertical": _below, "wipe": _wipe, "difference": _difference}[mode]
         (rows, columns), (other_rows, other_columns) = sizes
+        if gap is None:
+            gap = max(2, round(max(rows, other_rows) / 90))
+        self._pair = _Pair(a, b, clock, sizes, _chips(labels, sizes, mode), gap)
         if mode == "horizontal":
-            columns += _gap(rows) + other_columns
+            columns += gap + other_columns
         elif mode == "vertical":
-            rows += _gap(max(rows, other_rows)) + other_rows
+            rows += gap + other_rows
         self.height, self.width = rows + rows % 2, columns + columns % 2
         self.timestamps, self.fps = clock.times, float(clock.fps)
         self.duration = float(clock.times[-1]) + 1.0 / self.fps
@@ -87,10 +99,10 @@ class _Clock:
 
 
 class _Pair:
-    """Everything a composer needs: frames by output index, sizes, label chips."""
+    """Everything a composer needs: frames by output index, sizes, label chips, pixels between the two."""
 
-    def __init__(self, a: Clip, b: Clip, clock: _Clock, sizes: list[tuple[int, int]], chips: list[np.ndarray]) -> None:
-        self.videos, self.clock, self.sizes, self.chips = (a, b), clock, sizes, chips
+    def __init__(self, a: Clip, b: Clip, clock: _Clock, sizes: list[tuple[int, int]], chips: list[np.ndarray], gap: int) -> None:
+        self.videos, self.clock, self.sizes, self.chips, self.gap = (a, b), clock, sizes, chips, gap
         self._last: list[tuple[int, bool, np.ndarray] | None] = [None, None]
         self._ended_chip: list[np.ndarray] = [_chip("ended", _unit(*size), MUTED) for size in sizes]
 
@@ -113,7 +125,7 @@ class _Pair:
 
 def _beside(pair: _Pair, index: int, frame: np.ndarray) -> None:
     (height, left), (_, right) = pair.sizes
-    gap = _gap(height)
+    gap = pair.gap
     frame[:height, :left] = pair.picture(0, index, mark=True)
     frame[:height, left : left + gap] = BACKGROUND
     frame[:height, left + gap : left + gap + right] = pair.picture(1, index, mark=True)
@@ -122,7 +134,7 @@ def _beside(pair: _Pair, index: int, frame: np.ndarray) -> None:
 
 def _below(pair: _Pair, index: int, frame: np.ndarray) -> None:
     (top, width), (bottom, _) = pair.sizes
-    gap = _gap(max(top, bottom))
+    gap = pair.gap
     frame[:top, :width] = pair.picture(0, index, mark=True)
     frame[top : top + gap, :width] = BACKGROUND
     frame[top + gap : top + gap + bottom, :width] = pair.picture(1, index, mark=True)
@@ -219,8 +231,3 @@ def _stamp(picture: np.ndarray, chip: np.ndarray, side: str, edge: str) -> None:
     top = margin if edge == "top" else picture.shape[0] - rows - margin
     left = margin if side == "left" else picture.shape[1] - columns - margin
     picture[top : top + rows, left : left + columns] = chip[:rows, :columns]
-
-
-def _gap(height: int) -> int:
-    """Pixels between two pictures."""
-    return max(2, round(height / 90))

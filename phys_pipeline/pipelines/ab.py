@@ -192,8 +192,8 @@ def _steps_reported(pipeline: Any, arguments: dict[str, Any], report: Callable[[
 
 
 @contextmanager
-def available_adapter(model: LoadedModel, adapter: str | Path | None) -> Iterator[str | None]:
-    """The name of a loaded adapter, loading a file for the time being if need be."""
+def available_adapter(model: LoadedModel, adapter: str | Path | None, name: str = _TEMPORARY) -> Iterator[str | None]:
+    """The name of a loaded adapter, loading a file for the time being if need be, as ``name``."""
     transformers = transformers_of(model.pipeline)
     if adapter is None or any(str(adapter) in adapter_names(transformer) for transformer in transformers):
         yield None if adapter is None else str(adapter)
@@ -202,10 +202,10 @@ def available_adapter(model: LoadedModel, adapter: str | Path | None) -> Iterato
         for transformer in transformers:
             stack.enter_context(adapters_kept(transformer))
         try:
-            load_adapter(model.pipeline, adapter, name=_TEMPORARY)
-            yield _TEMPORARY
+            load_adapter(model.pipeline, adapter, name=name)
+            yield name
         finally:
-            unload_adapter(model.pipeline, _TEMPORARY)
+            unload_adapter(model.pipeline, name)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 import gradio as gr
 
+from phys_pipeline.adapters.embedded import embedded_adapters
 from phys_pipeline.errors import DataError
 from phys_pipeline.web.component import seed_grid, sync_compare
 from phys_pipeline.web.context import Context, status_html
@@ -25,7 +26,7 @@ from phys_pipeline.web.engine.compare import (
 from phys_pipeline.web.engine.examples import example_prompts
 from phys_pipeline.web.engine.jobs import Cancelled, Done, Progress, spoken_seconds
 from phys_pipeline.web.engine.measures import metric_infos
-from phys_pipeline.web.engine.models import defaults_of, embedded_adapters
+from phys_pipeline.web.engine.models import defaults_of
 from phys_pipeline.web.engine.player import player_value
 from phys_pipeline.web.engine.runs import Run
 from phys_pipeline.web.engine.settings import TINY

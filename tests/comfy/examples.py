@@ -12,7 +12,7 @@ from assets import AUTOENCODER, CHECKPOINT, DIFFUSERS, EMBEDDED
 from graphs import Graph, node, own
 
 _SCORE = {"fps": 24.0, "motion_class": "auto", "preset": "calibrated", "start_frame": 0, "max_frames": 0}
-_BESIDE = {"label_a": "Baseline", "label_b": "Physics", "fps": 24.0, "layout": "horizontal", "length": "hold last"}
+_BESIDE = {"label_a": "Baseline", "label_b": "Physics", "fps": 24.0, "layout": "horizontal", "length": "hold last", "gap": 4}
 _REPORT = {"label_a": "Baseline", "label_b": "Physics", "filename_prefix": "physmotion/report", "save": True}
 _PIPELINE = {
     "source": "tiny (embedded)", "family": "auto", "dtype": "auto", "offload": "auto", "vae_tiling": True, "repo_id": "",
@@ -81,9 +81,7 @@ def _hunyuan_ab_native() -> Graph:
 
 def _diffusers_ab() -> Graph:
     graph = {
-        "1": own(
-            "LoadPipeline", source="tiny (embedded)", family="auto", dtype="auto", offload="auto", vae_tiling=True, repo_id=""
-        ),
+        "1": own("LoadPipeline", **_PIPELINE),
         "2": own("PipelineLoRA", pipeline=["1", 0], lora_name="none", weight=1.0),
         "3": own("PipelineABSampler", pipeline=["2", 0], **_sampling("both", 1)),
     }
@@ -93,9 +91,7 @@ def _diffusers_ab() -> Graph:
 def _best_of_n() -> Graph:
     settings = {"frames_per_video": 0, "keep": "best", "count": 1, "max_loss": 0.5, "motion_class": "auto"}
     return {
-        "1": own(
-            "LoadPipeline", source="tiny (embedded)", family="auto", dtype="auto", offload="auto", vae_tiling=True, repo_id=""
-        ),
+        "1": own("LoadPipeline", **_PIPELINE),
         "2": own("PipelineABSampler", pipeline=["1", 0], **_sampling("baseline only", 4)),
         "3": own("MotionFilter", images=["2", 0], fps=["2", 2], **settings),
         "4": _save(["3", 1], "best_of_4"),
@@ -104,8 +100,10 @@ def _best_of_n() -> Graph:
 
 
 def _embedded_demo() -> Graph:
-    graph = {"1": own("EmbeddedDemo", prompt=_PROMPT, seed=0, steps=20, count=3, lora_name="none")}
-    return _compared(graph, ["1", 0], ["1", 1], ["1", 2], "demo", label_a="First seed", label_b="Best of three")
+    graph = {"1": own("EmbeddedDemo", prompt=_PROMPT, seed=0, steps=20, count=3, lora_name="embedded")}
+    compared = _compared(graph, ["1", 0], ["1", 1], ["1", 2], "demo")
+    compared["24"]["inputs"]["about"] = ["1", 3]
+    return compared
 
 
 def _sampling(mode: str, count: int) -> dict[str, Any]:

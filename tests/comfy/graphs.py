@@ -35,7 +35,7 @@ def overlay(images: Any, scores: Any, **inputs: Any) -> dict[str, Any]:
 
 
 def side_by_side(**inputs: Any) -> dict[str, Any]:
-    settings = {"label_a": "Baseline", "label_b": "Physics", "fps": 8.0, "layout": "horizontal", "length": "hold last"}
+    settings = {"label_a": "Baseline", "label_b": "Physics", "fps": 8.0, "layout": "horizontal", "length": "hold last", "gap": 4}
     return own("SideBySide", **{**settings, **inputs})
 
 

@@ -1,6 +1,7 @@
 """On ComfyUI's own HunyuanVideo: the LoRA loader and the two-sided sampler."""
 
 import json
+import shutil
 import time
 
 import pytest
@@ -95,6 +96,21 @@ def test_names_of_other_machines(server):
     graph["10"] = load_lora(["1", 0], "missing.safetensors")
     with pytest.raises(Refused, match="there is no LoRA"):
         server.queue(graph)
+
+
+def test_a_changed_file_is_read_again(server, models):
+    """The same name with other content: what depends on it runs again, and the model's loader doesn't."""
+    file = models / "loras" / f"changing_{server.version}.safetensors"
+    graph = native()
+    graph["10"] = load_lora(["1", 0], file.name)
+    graph["90"] = look([sampled(graph, "20", ["10", 0]), 0])
+    shutil.copy(models / "loras" / DIFFUSERS, file)
+    first = server.run(graph).ok()
+    assert server.run(graph).ok().cached >= {"1", "10", "20"}
+    shutil.copy(models / "loras" / EVERY_LAYER, file)
+    changed = server.run(graph).ok()
+    assert "1" in changed.cached and not {"10", "20"} & changed.cached
+    assert digest(changed, "90") != digest(first, "90")
 
 
 def test_sampler_equals_two_samplers_of_comfyui(server):

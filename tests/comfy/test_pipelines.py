@@ -1,16 +1,28 @@
 """diffusers pipelines in a server: the command line's numbers, lists of videos, interruption, the embedded demo."""
 
 import json
+import shutil
 import time
+from functools import partial
 
 import pytest
+import tiny_families
+import tiny_mvdit
+import tiny_open_sora
+import torch
 from assets import EMBEDDED, OTHER
 from graphs import look, own, pipeline, pipeline_sampler, score
 from server import Refused
 
+from phys_pipeline.adapters import transformers_of
+from phys_pipeline.adapters.embedded import embedded_adapters
 from phys_pipeline.cli import main
+from phys_pipeline.families import load_model
 from phys_pipeline.families.sources import tiny_folder
 
+FAMILIES = {
+    "open_sora": tiny_open_sora.save_tiny, "mvdit": tiny_mvdit.save_tiny, "wan": partial(tiny_families.save, "wan_two_experts"),
+}  # fmt: skip
 PROMPT, SEED, STEPS = "a red square moves right", 5, 2
 
 
@@ -43,14 +55,14 @@ def test_same_scores_as_the_command_line(server, command_line):
     assert server.run(graph).ok().cached >= {"1", "2", "3", "40"}
 
 
-def test_sides_and_seeds(server):
+def test_sides_and_seeds(newest):
     """Several seeds give a list; a side that isn't asked for skips what follows; the pipeline is afterwards as before."""
     graph = {"1": pipeline(), "2": lora(weight=2.0)}
     graph["3"] = pipeline_sampler(["2", 0], count=2, seed=7, mode="baseline only")
     graph["4"] = pipeline_sampler(["2", 0], seed=8)
     graph["5"], graph["6"] = look(["3", 0], ["4", 0]), look(["3", 1])
     graph["7"] = look(["4", 0], ["4", 1])
-    result = server.run(graph).ok()
+    result = newest.run(graph).ok()
     seeds = [json.loads(text) for text in result.outputs["5"]["text"]]
     assert len(seeds) == 2 and seeds[0]["digest"] != seeds[1]["digest"]
     assert [seed["difference"] == 0 for seed in seeds] == [False, True]  # seed 8 is the second of one, the only of the other
@@ -58,20 +70,74 @@ def test_sides_and_seeds(server):
     assert json.loads(result.text("7"))["difference"] > 0
 
 
+def test_adapters_add_up(newest):
+    """One adapter twice at half its weight is, but for rounding, the adapter; once at half is not."""
+    half = lora(weight=0.5)
+    graph = {"1": pipeline(), "2": lora(), "3": half, "4": {**half, "inputs": {**half["inputs"], "pipeline": ["3", 0]}}}
+    for number in ("2", "3", "4"):
+        graph[f"1{number}"] = pipeline_sampler([number, 0], mode="physics only", steps=1)
+    graph["5"], graph["6"] = look(["14", 1], ["12", 1]), look(["13", 1], ["12", 1])
+    result = newest.run(graph).ok()
+    twice, once = (json.loads(result.text(number))["difference"] for number in ("5", "6"))
+    assert twice <= 1.01 / 255 < once
+
+
+@pytest.fixture(scope="module")
+def open_families(models, tmp_path_factory):
+    """Random models of families that ComfyUI doesn't know, each with a random adapter, one for each expert of Wan."""
+    from peft import LoraConfig
+
+    from phys_pipeline.adapters import save_adapter
+
+    for name, save in FAMILIES.items():
+        folder = save(models / "diffusers" / name)
+        model = load_model(str(folder))
+        for place, transformer in enumerate(transformers_of(model.pipeline)):
+            transformer.add_adapter(LoraConfig(target_modules=model.family.spec.lora_target_regex, r=2, lora_alpha=2))
+            with torch.no_grad():
+                for parameter_name, parameter in transformer.named_parameters():
+                    if "lora" in parameter_name:
+                        parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(place))
+            more = {"extra_metadata": {"expert": ("high", "low")[place]}} if name == "wan" else {}
+            adapter = save_adapter(
+                transformer, tmp_path_factory.mktemp(name) / "adapter", family=model.family.spec.name, base_model=name, **more
+            )
+            shutil.copy(adapter / "pytorch_lora_weights.safetensors", models / "loras" / f"{name}_{place}.safetensors")
+    yield
+    for name in FAMILIES:
+        shutil.rmtree(models / "diffusers" / name)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_that_comfyui_does_not_know(newest, open_families, models, name):
+    """From the folder in models/diffusers to two videos; each adapter changes the video, and both experts' together."""
+    files = sorted(path.name for path in (models / "loras").glob(f"{name}_?.safetensors"))
+    assert len(files) == (2 if name == "wan" else 1)
+    graph, last = {"1": pipeline(source=name)}, "1"
+    for place, file in enumerate(files):
+        graph[f"2{place}"] = own("PipelineLoRA", pipeline=[last, 0], lora_name=file, weight=1.0)
+        last = f"2{place}"
+        graph[f"3{place}"] = pipeline_sampler([last, 0], true_cfg=0.0, steps=4)
+        graph[f"4{place}"] = look([f"3{place}", 0], [f"3{place}", 1])
+        graph[f"5{place}"] = look([f"3{place}", 1])
+    result = newest.run(graph).ok()
+    assert all(json.loads(result.text(f"4{place}"))["difference"] > 0 for place in range(len(files)))
+    assert len({json.loads(result.text(f"5{place}"))["digest"] for place in range(len(files))}) == len(files)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"2": lora(lora_name=OTHER)}, "for another model"),
         ({"2": pipeline()}, "no adapter"),
+        ({"1": pipeline(repo_id="/etc"), "2": lora()}, "no repository of the Hub"),
         ({"3": pipeline_sampler(["2", 0], width=24)}, "not a multiple"),
         ({"3": pipeline_sampler(["2", 0], prompt=" ")}, "prompt is empty"),
-        ({"2": lora(), "21": own("PipelineLoRA", pipeline=["2", 0], lora_name=EMBEDDED, weight=1.0),
-          "3": pipeline_sampler(["21", 0])}, "already"),
     ],
 )  # fmt: skip
-def test_errors_say_what_to_do(server, change, words):
+def test_errors_say_what_to_do(newest, change, words):
     graph = {"1": pipeline(), "2": lora(), "3": pipeline_sampler(["2", 0]), "4": look(["3", 0]), **change}
-    result = server.run(graph)
+    result = newest.run(graph)
     assert result.status == "error" and words in result.error, result.error
 
 
@@ -92,12 +158,12 @@ def test_interrupt_ends_within_a_step_and_the_next_prompt_runs(server):
     server.run(run(1, 78)).ok()
 
 
-def test_best_of_several_seeds(server):
+def test_best_of_several_seeds(newest):
     graph = {"1": pipeline(), "3": pipeline_sampler(["1", 0], mode="baseline only", count=3)}
     settings = {"frames_per_video": 0, "keep": "best", "count": 1, "max_loss": 0.5, "motion_class": "auto"}
     graph["4"] = own("MotionFilter", images=["3", 0], fps=["3", 2], **settings)
     graph["5"], graph["6"] = look(["4", 0]), look(["4", 3])
-    result = server.run(graph).ok()
+    result = newest.run(graph).ok()
     about = json.loads(json.loads(result.text("6"))["value"])
     assert len(result.outputs["5"]["text"]) == 1 and len(about) == 3
     assert sum(entry["kept"] for entry in about) == 1 and about[0]["kept"]
@@ -112,11 +178,19 @@ def test_embedded_demo(server):
         "3": look(["1", 0], ["2", 0]),
         "4": look(["2", 0], ["2", 1]),
         "5": look(["1", 3]),
+        "6": own("EmbeddedDemo", **settings, lora_name="embedded"),
+        "7": look(["6", 0], ["6", 1]),
+        "8": look(["6", 3]),
     }
+    if not embedded_adapters():  # made for an embedded model before this one
+        graph = {number: graph[number] for number in "12345"}
     result = server.run(graph).ok()
     assert json.loads(result.text("3"))["difference"] == 0
     assert json.loads(result.text("4"))["difference"] > 0
     assert "best of 2" in json.loads(result.text("5"))["value"]
+    if embedded_adapters():
+        assert json.loads(result.text("7"))["difference"] > 0
+        assert "physics" in json.loads(result.text("8"))["value"]
 
 
 def test_a_model_folder_of_the_user(server, models):
@@ -125,7 +199,7 @@ def test_a_model_folder_of_the_user(server, models):
         (models / "diffusers" / "mine").symlink_to(tiny_folder())
     offered = server.get("/object_info/PhysMotion_LoadPipeline")["PhysMotion_LoadPipeline"]["input"]["required"]["source"]
     options = offered[1]["options"]
-    assert options == ["tiny (embedded)", "mine"]
+    assert options[0] == "tiny (embedded)" and "mine" in options
     graph = {"1": pipeline(), "2": pipeline(source="mine")}
     graph |= {f"1{n}": pipeline_sampler([n, 0], mode="baseline only", steps=1) for n in graph}
     assert json.loads(server.run({**graph, "3": look(["11", 0], ["12", 0])}).ok().text("3"))["difference"] == 0

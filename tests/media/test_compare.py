@@ -5,7 +5,7 @@ import pytest
 
 from phys_pipeline.errors import ConfigError, MediaError
 from phys_pipeline.media import Video, side_by_side
-from phys_pipeline.media.compare import wipe_position
+from phys_pipeline.media.compare import Compared, wipe_position
 
 NO_LABELS = ("", "")
 
@@ -35,6 +35,15 @@ def test_vertical_shows_both_pixel_for_pixel():
     same = side_by_side(a, noise(1), mode="vertical", labels=NO_LABELS)
     np.testing.assert_array_equal(same.frames[:, :360], a.frames)
     np.testing.assert_array_equal(same.frames[:, 364:], noise(1).frames)
+
+
+@pytest.mark.parametrize("gap", [0, 30])
+def test_gap(gap):
+    a, b = flat([10, 20]), flat([30, 40])
+    beside, below = (Compared(a, b, mode=mode, labels=("", ""), gap=gap) for mode in ("horizontal", "vertical"))
+    assert (beside.width, below.height) == (a.width + gap + b.width, a.height + gap + b.height)
+    assert np.array_equal(beside.frames[0][:, -b.width :], b.frames[0])
+    assert np.array_equal(below.frames[0][-b.height :], b.frames[0])
 
 
 def test_labels_lie_in_the_top_corners_only():

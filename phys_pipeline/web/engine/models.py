@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from phys_pipeline.adapters.embedded import embedded_adapters
 from phys_pipeline.errors import ConfigError, ModelError
 from phys_pipeline.web.engine.settings import TINY, AppSettings
 
@@ -18,44 +17,8 @@ if TYPE_CHECKING:
     from phys_pipeline.media import Video
     from phys_pipeline.pipelines.ab import Progress
 
-ASSETS = Path(__file__).parents[2] / "assets"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w.-]+)?")
-_WEIGHTS = "pytorch_lora_weights.safetensors"
 _IN_MEMORY: dict[str, LoadedModel] = {}  # of the module, so that a process that ZeroGPU forks finds it
-
-
-@dataclass(frozen=True)
-class EmbeddedAdapter:
-    """An adapter that comes with the package, for the embedded model."""
-
-    name: str
-    folder: Path
-
-    @property
-    def shown(self) -> str:
-        """Its place relative to a checkout, for command lines."""
-        return f"phys_pipeline/assets/{self.folder.relative_to(ASSETS).as_posix()}"
-
-
-def embedded_adapters() -> dict[str, EmbeddedAdapter]:
-    """Adapters below ``assets`` by name, those called after physics first. One made for another embedded model is left out."""
-    from phys_pipeline.families.sources import description
-
-    revision = description(None).get("revision")
-    found = [
-        EmbeddedAdapter(file.parent.name, file.parent)
-        for file in sorted(ASSETS.glob(f"**/{_WEIGHTS}"))
-        if _base_revision(file.parent) in (None, revision)
-    ]
-    found.sort(key=lambda adapter: "physics" not in adapter.name)
-    return {adapter.name: adapter for adapter in found}
-
-
-def _base_revision(folder: Path) -> str | None:
-    try:
-        return json.loads((folder / "provenance.json").read_text(encoding="utf-8")).get("revision")
-    except (OSError, ValueError):
-        return None
 
 
 class Models:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from phys_pipeline.adapters.embedded import ASSETS, embedded_adapters
 from phys_pipeline.errors import ConfigError, ModelError
-from phys_pipeline.web.engine.models import ASSETS, Models, defaults_of, embedded_adapters, sample
+from phys_pipeline.web.engine.models import Models, defaults_of, sample
 from phys_pipeline.web.engine.settings import is_local
 
 OUTSIDE = ["/etc", "../..", "owner/name", "..", "~", "file:///etc/passwd", "/", "C:\\"]
@@ -50,23 +51,6 @@ def test_only_safetensors_may_be_uploaded(server, tmp_path):
     assert server.adapter("none", str(tmp_path / "x.safetensors")) == (tmp_path / "x.safetensors", "x.safetensors")
     with pytest.raises(ConfigError, match="pickles"):
         server.adapter("none", str(tmp_path / "x.bin"))
-
-
-def test_embedded_adapters_fit_the_embedded_model():
-    from phys_pipeline.adapters import load_adapter
-    from phys_pipeline.families import load_model
-
-    adapters = embedded_adapters()
-    if adapters:
-        assert load_adapter(load_model(), next(iter(adapters.values())).folder).tensors > 0
-
-
-def test_an_adapter_of_another_revision_is_left_out(monkeypatch):
-    from phys_pipeline.families import sources
-
-    if embedded_adapters():
-        monkeypatch.setattr(sources, "description", lambda source: {"revision": "another"})
-        assert embedded_adapters() == {}
 
 
 def test_defaults_and_spaces():
