@@ -76,7 +76,10 @@ def run(experiment: Experiment, stage: str, workers: int, plan: bool, command: s
         _together(experiment, "sweep", workers)
     if "choose" in stages:
         choice = runner.choose()
-        print(f"chosen ({choice['hash'][:16]}): ours is {choice['ours']}; {choice['chosen']}", flush=True)
+        from training.experiments.results import sweep_text
+
+        print(sweep_text(choice))
+        print(f"\nchosen ({choice['hash'][:16]}): ours is {choice['ours']}; {choice['chosen']}", flush=True)
     if "test" in stages:
         runner.recorded_choice()  # no test video before
         _together(experiment, "test", workers)

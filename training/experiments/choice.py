@@ -27,7 +27,7 @@ RULE = (
     "the frames at most 1.02."
 )
 _JUDGES = ("sim2_jerk", "sim2_residual")
-_GUARDS = (
+GUARDS = (
     Requirement("direction_accuracy", "Direction right", "points", 1, -3.0, False),
     *(wanted for wanted in MUST_HOLD if not wanted.gain),
 )
@@ -35,12 +35,15 @@ _GUARDS = (
 
 @dataclass(frozen=True)
 class Judgement:
-    """One setting: its score (lower is better, infinite where nothing could be measured) and the guards that it breaks."""
+    """One setting: its score (lower is better, infinite where nothing could be measured) and the guards that it breaks.
+
+    ``effects``: against the base loss, each as its value and the ends of its interval (none where it has no interval).
+    """
 
     setting: Setting
     score: float
     broken: tuple[str, ...]
-    effects: dict[str, float | None]
+    effects: dict[str, list[float] | None]
 
     @property
     def order(self) -> tuple[int, float]:
@@ -52,9 +55,12 @@ def judge(base_loss: Mapping[str, Scores], column: Mapping[str, Scores], setting
     ratios = {wanted.metric: effect(base_loss, column, wanted, clean) for wanted in MUST_HOLD if wanted.metric in _JUDGES}
     known = [found.value for found in ratios.values() if found is not None and found.value > 0]
     score = math.exp(sum(map(math.log, known)) / len(known)) if len(known) == len(_JUDGES) else math.inf
-    guards = {wanted.metric: effect(base_loss, column, wanted, clean) for wanted in _GUARDS}
-    broken = tuple(w.metric for w in _GUARDS if w.verdict(guards[w.metric]) in ("not met", "not measured"))
-    values = {metric: None if found is None else round(found.value, 6) for metric, found in {**ratios, **guards}.items()}
+    guards = {wanted.metric: effect(base_loss, column, wanted, clean) for wanted in GUARDS}
+    broken = tuple(w.metric for w in GUARDS if w.verdict(guards[w.metric]) in ("not met", "not measured"))
+    values = {
+        metric: None if found is None else [round(number, 6) for number in (found.value, *(found.interval or ()))]
+        for metric, found in {**ratios, **guards}.items()
+    }
     return Judgement(setting, score, broken, values)
 
 

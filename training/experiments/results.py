@@ -15,6 +15,7 @@ from phys_pipeline.evaluation.report.markdown import table_text
 from phys_pipeline.evaluation.report.tables import MISSING, paper_table, value_table
 from phys_pipeline.evaluation.scores import Scores
 from phys_pipeline.evaluation.statistics import Pair, mean_bootstrap, paired_difference
+from training.experiments.choice import GUARDS
 from training.experiments.config import BASELINE, Arm, Experiment, Setting
 from training.experiments.effects import (
     FRECHET,
@@ -61,7 +62,7 @@ def write_results(runner: Runner, command: str) -> str:
         *[f"## In the layout of the paper's table {name[1:]}\n\n{table_text(paper_table(report, name))}" for name in layouts],
         *_ablation(runner, rows, run, pages),
         *_strata(report),
-        _sweep(choice),
+        sweep_text(choice),
         _NOTES,
     ]
     text = "\n\n".join(parts) + "\n"
@@ -232,17 +233,29 @@ def _clips(losses: Mapping[Pair, float]) -> list[str]:
     return sorted({clip for clip, _ in losses})
 
 
-def _sweep(choice: Mapping[str, Any]) -> str:
-    header = ["arm", "setting", "score", "broken guards", "chosen"]
+def sweep_text(choice: Mapping[str, Any]) -> str:
+    """Every setting of the sweep against the base loss, on the validation prompts."""
+    wanted = {w.metric: w for w in (*MUST_HOLD, *GUARDS)}  # the guards' direction is the one that judges
+    shown = [metric for metric in wanted if metric != "warping_ratio"]
+    header = ["arm", "setting", "score", *[f"{wanted[m].label} ({wanted[m].kind})" for m in shown], "broken guards", "chosen"]
     lines = []
     for arm, settings in choice["judged"].items():
         for found in settings:
-            chosen = "yes" if found["setting"] == choice["chosen"][arm] else ""
             score = MISSING if found["score"] is None else f"{found['score']:.3f}"
-            lines.append([arm, _text(found["setting"]), score, ", ".join(found["broken"]), chosen])
-    return "## The sweep, on validation prompts\n\nScore: mean ratio of jerk and residual; 1 is the base loss.\n\n" + _table(
-        header, lines
+            cells = [_numbers(found["effects"].get(metric), wanted[metric]) for metric in shown]
+            chosen = "yes" if found["setting"] == choice["chosen"][arm] else ""
+            lines.append([arm, _text(found["setting"]), score, *cells, ", ".join(found["broken"]), chosen])
+    return (
+        "## The sweep, on validation prompts\n\nScore: geometric mean of the ratios of jerk and residual; 1 is the base loss.\n\n"
+        + _table(header, lines)
     )
+
+
+def _numbers(found: Sequence[float] | None, wanted: Requirement) -> str:
+    if not found:
+        return MISSING
+    value, *interval = found
+    return _effect(Effect(value, (interval[0], interval[1]) if interval else None, 0), wanted)
 
 
 def _effect(found: Effect | None, wanted: Requirement) -> str:
