@@ -101,7 +101,7 @@ class Runner:
         if job.arm is None or not job.arm.trains:
             return None
         config = self.experiment.train_config(job.arm, job.setting, seed=job.seed, output="-", world="-").to_dict()
-        own = {key: value for key, value in config.items() if key not in ("output_dir", "cache_dir")}
+        own = {key: value for key, value in config.items() if key not in ("output_dir", "cache_dir", "push_to_hub")}
         inputs = {"config": own, "world": self.world_digest, "model": description(self.experiment.model).get("revision")}
         return Cell("train", f"{job.column}-seed{job.seed}", inputs)
 
