@@ -97,18 +97,18 @@ def test_scores_are_drawn_and_the_video_is_saved(server):
         "5": side_by_side(images_a=["1", 0], images_b=["2", 0], scores_a=["3", 1], scores_b=["4", 1]),
         "6": node("SaveVideo", video=["5", 0], filename_prefix="both", format="auto", codec="auto"),
         "7": own("ScoreReport", scores_a=["3", 1], scores_b=["4", 1], label_a="Baseline", label_b="Physics",
-                 filename_prefix="physmotion/report", save=True),
+                 filename_prefix="physmotion/drawn", save=True),
         "8": look(["7", 0]),
     }  # fmt: skip
     result = server.run(graph).ok()
     video = read_video(output_file(server, result.outputs["6"]["images"][0]))
     assert len(video) == 16 and video.fps == 8.0
     delta = report(result, "8")
-    written = json.loads(next((server.base / "output" / "physmotion").glob("report_*.json")).read_text())
+    written = json.loads(next((server.base / "output" / "physmotion").glob("drawn_*.json")).read_text())
     assert written["delta"] == delta != 0
     assert [entry["label"] for entry in written["reports"]] == ["Baseline", "Physics"]
     assert written["graph"]["1"]["class_type"] == "Test_Frames"
-    assert next((server.base / "output" / "physmotion").glob("report_*.png")).stat().st_size > 1000
+    assert next((server.base / "output" / "physmotion").glob("drawn_*.png")).stat().st_size > 1000
 
 
 def test_gap(oldest):
