@@ -1,4 +1,4 @@
-"""A LoRA file of any format, made to fit a HunyuanVideo that ComfyUI has loaded."""
+"""A LoRA file of any format, made to fit a HunyuanVideo or Wan that ComfyUI has loaded."""
 
 from __future__ import annotations
 

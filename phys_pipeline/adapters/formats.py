@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 WEIGHTS_FILE = "pytorch_lora_weights.safetensors"
@@ -16,6 +17,7 @@ _FORMATS = {
     DIFFUSERS: "diffusers ('transformer.' keys)",
     "finetrainers": "finetrainers (diffusers keys, settings under 'lora_config')",
     "tencent": "Tencent's own module names (double_blocks, single_blocks), as diffusion-pipe writes them",
+    "wan": "Wan's own module names (self_attn, cross_attn), as DiffSynth-Studio and diffusion-pipe write them",
     COMFYUI: "ComfyUI ('diffusion_model.' keys)",
     "kohya": "kohya or musubi ('lora_unet_' keys)",
     "onetrainer": "OneTrainer",
@@ -32,6 +34,7 @@ UNREADABLE = {  # what to do about a format that holds no plain LoRA of a video 
     "dora": "its weights depend on the base model's, so no file of down and up matrices equals it: train a plain LoRA instead",
     "model": "give a LoRA file",
 }
+_WAN = re.compile(r"(?:transformer\.)?blocks\.\d+\.(?:(?:self|cross)_attn\.(?:[qkvo]|[kv]_img)|ffn\.[02])\.")
 
 
 def detect_format(keys: Iterable[str], metadata: Mapping[str, str] | None = None) -> str:
@@ -55,6 +58,8 @@ def detect_format(keys: Iterable[str], metadata: Mapping[str, str] | None = None
     if any("double_blocks." in k or k.removeprefix("transformer.").startswith("single_blocks.") for k in keys):
         numbered = any(f"{fused}.{part}." in k for k in keys for fused in ("attn_qkv", "linear1") for part in range(4))
         return "onetrainer" if numbered else "tencent"
+    if any(map(_WAN.match, keys)):
+        return "wan"
     if any(k.startswith("transformer.") for k in keys):
         finetrainers = FINETRAINERS_METADATA in (metadata or {}) and DIFFUSERS_METADATA not in (metadata or {})
         return "finetrainers" if finetrainers else DIFFUSERS

@@ -1,9 +1,10 @@
-"""HunyuanVideo's linear layers under the names that other programs give them.
+"""HunyuanVideo's and Wan's linear layers under the names that other programs give them.
 
 diffusers keeps query, key, value and the single blocks' feed-forward input as layers of their own; Tencent's release fuses them
 into one layer whose output rows lie in that order, and ComfyUI spells Tencent's names a little differently. Each layer of the
 original is written down once, below; ``N`` stands for a block's number. The facts were measured with ComfyUI 0.30.0 and
 diffusers 0.42.1: outputs of the renamed model are equal, and ComfyUI's loader takes Tencent's names of block layers, no others.
+Wan's release fuses nothing, and ComfyUI spells its names as it does.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 class OriginalLayer:
     """A linear layer of the original model.
 
-    ``parts`` are the diffusers layers whose output rows it holds, in order; ``names`` its spellings, Tencent's first;
+    ``parts`` are the diffusers layers whose output rows it holds, in order; ``names`` its spellings, the model's authors' first;
     ``swapped``: the halves of its output rows (shift, scale) are the other way round in diffusers.
     """
 
@@ -26,8 +27,8 @@ class OriginalLayer:
 
     @property
     def in_blocks(self) -> bool:
-        """Whether ComfyUI's loader knows it by Tencent's name."""
-        return self.names[0].startswith(("double_blocks.", "single_blocks."))
+        """Whether ComfyUI's loader knows it by its authors' name."""
+        return self.names[0].startswith(("double_blocks.", "single_blocks.", "blocks."))
 
     @property
     def comfyui(self) -> str:
@@ -36,7 +37,7 @@ class OriginalLayer:
         return (embedder or self.names[1:2] or self.names)[0]
 
 
-def _layers() -> tuple[OriginalLayer, ...]:
+def _hunyuan_video() -> tuple[OriginalLayer, ...]:
     double, single = "transformer_blocks.N.", "single_transformer_blocks.N."
     refiner, original_refiner = "context_embedder.token_refiner.refiner_blocks.N.", "txt_in.individual_token_refiner.blocks.N."
     layers = []
@@ -87,7 +88,30 @@ def _layers() -> tuple[OriginalLayer, ...]:
     return tuple(layers)
 
 
-HUNYUAN_VIDEO = _layers()
+def _wan() -> tuple[OriginalLayer, ...]:
+    """Those of image-to-video too, so that its adapters are told to be for another model and not applied in part."""
+    query_key_value_out = (("q", "to_q"), ("k", "to_k"), ("v", "to_v"), ("o", "to_out.0"))
+    picture = (("k_img", "add_k_proj"), ("v_img", "add_v_proj"))
+    pairs = [(f"self_attn.{name}", f"attn1.{part}") for name, part in query_key_value_out]
+    pairs += [(f"cross_attn.{name}", f"attn2.{part}") for name, part in (*query_key_value_out, *picture)]
+    pairs += [("ffn.0", "ffn.net.0.proj"), ("ffn.2", "ffn.net.2")]
+    layers = [OriginalLayer((f"blocks.N.{part}",), (f"blocks.N.{name}",)) for name, part in pairs]
+    for original, part in (
+        ("text_embedding.0", "text_embedder.linear_1"),
+        ("text_embedding.2", "text_embedder.linear_2"),
+        ("time_embedding.0", "time_embedder.linear_1"),
+        ("time_embedding.2", "time_embedder.linear_2"),
+        ("time_projection.1", "time_proj"),
+        ("img_emb.proj.1", "image_embedder.ff.net.0.proj"),
+        ("img_emb.proj.3", "image_embedder.ff.net.2"),
+    ):
+        layers.append(OriginalLayer((f"condition_embedder.{part}",), (original,)))
+    return (*layers, OriginalLayer(("proj_out",), ("head.head",)))
+
+
+HUNYUAN_VIDEO = _hunyuan_video()
+WAN = _wan()
+_LAYERS = (*WAN, *HUNYUAN_VIDEO)  # both call their last layer proj_out: as a diffusers name it is HunyuanVideo's
 _BLOCK = re.compile(r"(blocks[._])(0|[1-9]\d{0,3})([._])")
 
 
@@ -101,7 +125,7 @@ class Target:
 
 def _spellings() -> dict[str, Target]:
     found: dict[str, Target] = {}
-    for layer in HUNYUAN_VIDEO:
+    for layer in _LAYERS:
         for part in layer.parts:
             found[part] = Target((part,))
         for name in layer.names:
@@ -112,7 +136,7 @@ def _spellings() -> dict[str, Target]:
 
 
 _SPELLINGS = _spellings()
-_PART = {part: (layer, i) for layer in HUNYUAN_VIDEO for i, part in enumerate(layer.parts)}
+_PART = {part: (layer, i) for layer in _LAYERS for i, part in enumerate(layer.parts)}
 
 
 def resolve(name: str) -> Target | None:
@@ -126,7 +150,7 @@ def resolve(name: str) -> Target | None:
 
 
 def original_layer(module: str) -> tuple[OriginalLayer, str, int] | None:
-    """The original layer that holds a diffusers layer, its Tencent name, and which part of it that is; None: not known."""
+    """The original layer that holds a diffusers layer, its authors' name of it, and which part of it that is; None: not known."""
     match = _BLOCK.search(module)
     found = _PART.get(_BLOCK.sub(r"\1N\3", module, count=1) if match else module)
     if found is None:

@@ -1,4 +1,4 @@
-"""LoRA files of any program that trains HunyuanVideo, read as changes of diffusers' layers."""
+"""LoRA files of any program that trains HunyuanVideo or Wan, read as changes of diffusers' layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from phys_pipeline.errors import AdapterError
 
 MOST_RANK = 4096  # a fused file of four parts has four times the trained rank
 _FLOATS = ("F64", "F32", "F16", "BF16")
-_PREFIXES = ("base_model.model.", "diffusion_model.", "transformer.", "lora_unet_", "lora_transformer_")
+_PREFIXES = ("base_model.model.", "diffusion_model.", "transformer.", "lora_unet__", "lora_unet_", "lora_transformer_")
 _TEXT_ENCODERS = ("lora_te", "text_encoder", "clip_l.", "llama.", "lora_llama")
 _HALVES = {
     ".lora_A.weight": "down", ".lora_down.weight": "down", ".lora_A.default.weight": "down", ".lora.down.weight": "down",

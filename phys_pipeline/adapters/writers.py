@@ -55,7 +55,7 @@ def diffusers_tensors(layers: Mapping[str, LoraLayer]) -> dict[str, Tensor]:
 
 
 def comfyui_tensors(layers: Mapping[str, LoraLayer], widths: Mapping[str, int]) -> dict[str, Tensor]:
-    """Tensors under Tencent's names with ComfyUI's prefix: query, key and value fused, alpha in the weights, no alpha keys.
+    """Tensors under the authors' names with ComfyUI's prefix, fused where theirs are, alpha in the weights, no alpha keys.
 
     ComfyUI reads no alpha from metadata, and diffusers and kijai's wrapper read these names too. Raises AdapterError for a layer
     outside the blocks, which ComfyUI's loader doesn't know by these names: nothing is left out.
@@ -66,10 +66,10 @@ def comfyui_tensors(layers: Mapping[str, LoraLayer], widths: Mapping[str, int]) 
 
 def native_tensors(layers: Mapping[str, LoraLayer], widths: Mapping[str, int]) -> dict[str, Tensor]:
     """Tensors under ComfyUI's own names, fused as :func:`comfyui_tensors` fuses them: its loader knows every layer by these, also
-    those outside the blocks. Raises AdapterError for a layer that HunyuanVideo doesn't have."""
+    those outside the blocks. Raises AdapterError for a layer that neither HunyuanVideo nor Wan has."""
     for module in layers:
         if original_layer(module) is None:
-            raise AdapterError(f"{module} is no layer of HunyuanVideo: use the adapter with the model it was trained for")
+            raise AdapterError(f"{module} is no layer of HunyuanVideo or Wan: use the adapter with the model it was trained for")
     return _fused_tensors(layers, widths, lambda module: str(comfyui_layer(module)))
 
 

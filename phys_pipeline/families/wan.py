@@ -48,6 +48,7 @@ SPEC = FamilySpec(
     latent_channels=16,
     frame_rule="4k+1 frames (1, 5, ..., 81)",
     generation=GENERATION,
+    comfyui=True,
     licence="Apache-2.0",
     parameters=1.4,
     memory="1.3B: 3 GB of weights in bf16 for the transformer and 11 GB for UMT5; 14B: 29 GB, 2.2 twice that; by arithmetic",
