@@ -94,7 +94,10 @@ def finetrainers(file, layers):
 
 def original(prefix, halves=("lora_A.weight", "lora_B.weight"), alpha=True, plain=False):
     def write(file, layers):
-        save_file(tensors_of(layers, lambda n: prefix + (ORIGINAL[n].replace(".", "_") if plain else ORIGINAL[n]), halves, alpha), file)  # fmt: skip
+        def named(name):
+            return prefix + (ORIGINAL[name].replace(".", "_") if plain else ORIGINAL[name])
+
+        save_file(tensors_of(layers, named, halves, alpha), file)
 
     return write
 
