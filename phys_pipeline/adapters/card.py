@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from phys_pipeline.adapters.formats import WEIGHTS_FILE
+from phys_pipeline.adapters.layers import adapted_component
 from phys_pipeline.adapters.licences import licence_of
 from phys_pipeline.errors import AdapterError, PhysPipelineError, first_line
 from phys_pipeline.families import FamilySpec, get_family
@@ -162,12 +164,19 @@ def _usage(facts: CardFacts) -> list[str]:
     source = facts.repo_id if facts.revision == "main" else f"{facts.repo_id}@{facts.revision}"
     model = facts.base_model or ("tiny" if facts.provenance.get("base_model") == "tiny" else "FOLDER")
     parts = ["phys-pipeline, with the base model's video beside it:"]
-    parts.append(_code("sh", f"phys-pipeline generate {_shell(facts.prompt)} --model {model} --adapter {source} --baseline"))
+    parts.append(
+        _code(
+            "sh",
+            f"phys-pipeline generate {shlex.quote(' '.join(facts.prompt.split()))} --model {model} --adapter {source} --baseline",
+        )
+    )
     if facts.spec is not None and facts.base_model:
         parts += ["diffusers:", _code("python", _diffusers(facts, facts.spec))]
+    expert = facts.provenance.get("expert")
+    place = f", on the {expert}-noise model" if expert in ("high", "low") else ""
     for file in facts.comfyui:
         parts += [
-            f"ComfyUI: download the file into its LoRA folder, then choose `{file}` in the node Load LoRA (Model only):",
+            f"ComfyUI: download the file into its LoRA folder, then choose `{file}` in the node Load LoRA (Model only){place}:",
             _code("sh", f"hf download {facts.repo_id} {file} --revision {facts.revision} --local-dir ComfyUI/models/loras"),
         ]
     return parts
@@ -180,18 +189,28 @@ def _diffusers(facts: CardFacts, spec: FamilySpec) -> str:
     steps = spec.generation.get("num_inference_steps")
     sizes += f", num_inference_steps={steps}" if steps else ""
     fps = about.get("fps") or spec.native_fps
-    module = (getattr(spec, "modules", None) or {}).get("pipeline", "diffusers")
+    module = spec.modules.get("pipeline", "diffusers")
+    loader, more = "pipe.load_lora_weights", ""
+    if adapted_component(about) == "transformer_2":
+        more = ", load_into_transformer_2=True"
+    elif not hasattr(spec.load_class("pipeline"), "load_lora_weights"):  # HunyuanVideo-1.5's
+        loader = "pipe.transformer.load_lora_adapter"
     return f"""import torch
 from diffusers.utils import export_to_gif  # export_to_video makes an MP4, with imageio-ffmpeg
 from {module} import {spec.pipeline_class}
 
 device, dtype = ("cuda", torch.bfloat16) if torch.cuda.is_available() else ("cpu", torch.float32)
-pipe = {spec.pipeline_class}.from_pretrained({json.dumps(facts.base_model)}, torch_dtype=dtype).to(device)
-pipe.load_lora_weights(
-    {json.dumps(facts.repo_id)}, weight_name="{WEIGHTS_FILE}", revision={json.dumps(facts.revision)}, use_safetensors=True
+pipe = {spec.pipeline_class}.from_pretrained({_literal(facts.base_model)}, torch_dtype=dtype).to(device)
+{loader}(
+    {_literal(facts.repo_id)}, weight_name="{WEIGHTS_FILE}", revision={_literal(facts.revision)}, use_safetensors=True{more}
 )
-frames = pipe(prompt={json.dumps(facts.prompt)}{sizes}).frames[0]
+frames = pipe(prompt={_literal(facts.prompt)}{sizes}, output_type="pil").frames[0]
 export_to_gif(frames, "video.gif", fps={fps:g})"""
+
+
+def _literal(text: str | None) -> str:
+    """A string as Python and JSON both read it. Escapes of letters beyond 16 bits would be two letters in Python."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _training(about: Mapping[str, Any]) -> str:
@@ -251,6 +270,8 @@ def _limits(facts: CardFacts) -> str:
 
 def _licence(facts: CardFacts) -> str:
     fields = _licence_fields(facts)
+    if fields["license"] == "unknown":
+        return "That of the base model, which is not known here: ask who published it before you pass this adapter on."
     if fields["license"] != "other":
         return f"{fields['license']}, as the base model."
     return f"That of the base model: [{fields['license_name']}]({fields['license_link']})."
@@ -267,10 +288,6 @@ def _cell(text: str) -> str:
 
 def _code(language: str, text: str) -> str:
     return f"```{language}\n{text}\n```"
-
-
-def _shell(text: str) -> str:
-    return '"' + re.sub(r'(["\\$`!])', r"\\\1", " ".join(text.split())) + '"'
 
 
 def samples_of(results: Mapping[str, Any], folder: Path) -> list[Sample]:

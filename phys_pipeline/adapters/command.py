@@ -46,8 +46,8 @@ def convert(arguments: Sequence[str]) -> int:
     """`phys-pipeline adapter convert`."""
     parser = _parser(
         "convert",
-        "Write a HunyuanVideo LoRA of any trainer for diffusers or for ComfyUI, read back and compared; or an Open-Sora or MVDiT "
-        "LoRA of this package in the layout of the model's official checkpoint (--to original, with --model).",
+        "Write a HunyuanVideo or Wan LoRA of any trainer for diffusers or for ComfyUI, read back and compared; or an Open-Sora "
+        "or MVDiT LoRA of this package in the layout of the model's official checkpoint (--to original, with --model).",
     )
     parser.add_argument("--to", required=True, choices=("diffusers", "comfyui", "original"), help="whose names to use")
     parser.add_argument("--model", help="for --to original: the base model's converted folder, of which only the config is read")
@@ -66,6 +66,8 @@ def convert(arguments: Sequence[str]) -> int:
     layers = opened.read()
     kept = {name: text for name, text in opened.header.metadata.items() if name == PHYS_METADATA}
     if options.model is None:
+        if options.to == "comfyui":
+            _check_comfyui(opened.provenance.get("family"))
         write_adapter(output, layers, options.to, kept)
     else:
         written = write_original(output, layers, options.model, kept)
@@ -145,6 +147,14 @@ def _output(options: argparse.Namespace, suffix: str) -> Path:
     if output.resolve() == Path(options.file).resolve():
         raise AdapterError(f"{output} is the input: choose another name")
     return output
+
+
+def _check_comfyui(family: object) -> None:
+    """Raise AdapterError for a family that ComfyUI lacks: some name their layers as HunyuanVideo does and are another model."""
+    from phys_pipeline.families import family_names, get_family
+
+    if family in family_names() and not get_family(str(family)).spec.comfyui:
+        raise AdapterError(f"{family} has no file for ComfyUI: its own loader doesn't know the model, use our pipeline nodes")
 
 
 def _json(content: object) -> str:

@@ -21,6 +21,7 @@ from phys_pipeline.families import get_family
 from phys_pipeline.hub.names import check_file_name, check_repo_id, check_tag
 
 PROVENANCE, CARD, REPORT, CURVES, RESULTS = "provenance.json", "README.md", "report.md", "curves.png", "results.json"
+TRANSFORMER_FOLDER = "transformer"  # where the trainer puts one that it trained in full
 MOST_VIDEO_BYTES = 100 << 20
 _TEXTS = (".json", ".md")
 _MOST_TEXT_BYTES = 16 << 20
@@ -44,12 +45,19 @@ class PublishedFile:
     oid: str  # git's blob id
     source: Path | None = None
     text: str | None = None
+    stamp: tuple[int, ...] = ()  # which file of the disk it was, and when it was last written
 
     def same_as(self, entry: Mapping[str, Any] | None) -> bool:
         """Whether what the Hub lists is this file."""
         if entry is None or entry["size"] != self.size:
             return False
         return entry["sha256"] == self.sha256 if entry["sha256"] else entry["oid"] == self.oid
+
+    def check_unchanged(self) -> None:
+        """Raise AdapterError if the file isn't the one any more that was looked at, as while a trainer still writes."""
+        if self.source is not None and (not self.source.is_file() or _stamp(self.source) != self.stamp):
+            raise AdapterError(f"{self.source} changed while it was being published: run the same command again when nothing "
+                               "writes into the folder any more")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,6 +119,9 @@ def collect(folder: Path, repo_id: str, tag: str | None = None, base_model: str 
 def _provenance(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         raise AdapterError(f"there is no folder {folder}: give the output_dir of a finished run")
+    if not (folder / WEIGHTS_FILE).is_file() and (folder / TRANSFORMER_FOLDER).is_dir():
+        raise AdapterError(f"{folder} holds a whole transformer that was trained, and this publishes adapters only: upload it "
+                           "with `hf upload OWNER/NAME`, and write its card yourself")  # fmt: skip
     if not (folder / WEIGHTS_FILE).is_file():
         raise AdapterError(f"{folder} has no {WEIGHTS_FILE}: give the output_dir of a finished run that trained an adapter")
     try:
@@ -184,15 +195,20 @@ def _validation(folder: Path) -> tuple[list[str], list[Sample]]:
 def _file(folder: Path, path: str) -> PublishedFile:
     check_file_name(path)
     source = folder / path
-    if source.is_symlink() and folder.resolve() not in source.resolve().parents:
-        raise AdapterError(f"{source} is a link out of the folder: replace it by the file")
-    size, sha256 = source.stat().st_size, hashlib.sha256()
+    if folder.resolve() not in source.resolve().parents:
+        raise AdapterError(f"{source} is a link out of the folder, or lies in one: replace it by the file")
+    stamp, size, sha256 = _stamp(source), source.stat().st_size, hashlib.sha256()
     oid = hashlib.sha1(b"blob %d\0" % size)
     with source.open("rb") as file:
         while piece := file.read(1 << 20):
             sha256.update(piece)
             oid.update(piece)
-    return PublishedFile(path, size, sha256.hexdigest(), oid.hexdigest(), source=source)
+    return PublishedFile(path, size, sha256.hexdigest(), oid.hexdigest(), source=source, stamp=stamp)
+
+
+def _stamp(source: Path) -> tuple[int, ...]:
+    about = source.stat()
+    return (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
 
 
 def _made(path: str, text: str) -> PublishedFile:

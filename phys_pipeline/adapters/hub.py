@@ -70,6 +70,10 @@ def copy_adapter(fetched: FetchedAdapter, folder: Path) -> Path:
         raise AdapterError(f"{copy} exists and is another file: choose another folder")
     with atomic_file(copy) as temporary:
         shutil.copyfile(fetched.file, temporary)
+        if sha256(temporary) != fetched.sha256:
+            raise AdapterError(
+                f"{fetched.file} changed while it was being copied, or the disk is failing: run the same command again"
+            )
     return copy
 
 

@@ -19,17 +19,21 @@ _LICENCES = {
     "open_sora_2": _APACHE,
     "wan": _APACHE,
     "mochi": _APACHE,
+    "mvdit": {"license": "cc-by-4.0"},
 }
 
 
 def licence_of(family: str, base_model: str | None) -> dict[str, str]:
     """``license``, and for one that the Hub has no name for ``license_name`` and ``license_link``.
 
-    The embedded model has this package's. A family whose models differ in their licences points to the base model's page.
+    The embedded model has this package's. A family whose models differ in their licences points to the base model's
+    page; of a model without one the licence is unknown.
     """
     if base_model == "tiny":
         return dict(_APACHE)
     if family in _LICENCES:
         return dict(_LICENCES[family])
-    page = f"https://huggingface.co/{base_model if base_model and is_hub_source(base_model) else 'models'}"
+    if not base_model or not is_hub_source(base_model):
+        return {"license": "unknown"}
+    page = f"https://huggingface.co/{base_model}"
     return {"license": "other", "license_name": "that-of-the-base-model", "license_link": page}

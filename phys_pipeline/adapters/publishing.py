@@ -89,10 +89,9 @@ def read_receipt(folder: Path) -> dict[str, Any]:
     """{repository: {"commit", "tag", "private", "files"}} of earlier publications from this folder; {} where there is none."""
     try:
         content = json.loads((folder / RECEIPT).read_text(encoding="utf-8"))
-        found = content["repositories"]
-    except (OSError, ValueError, KeyError, TypeError):
+        return {name: noted for name, noted in content["repositories"].items() if isinstance(noted, dict)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 class _Publication:
@@ -174,6 +173,8 @@ class _Publication:
         }
         self.say(f"uploading {len(files)} files, {self.contents.size / 1e6:.1f} MB")
         for attempt in range(1, ATTEMPTS + 1):
+            for file in self.contents.files.values():
+                file.check_unchanged()
             try:
                 commit: str = self.hub.call(
                     "commit", seconds=self.seconds, attempts=1, repo_id=self.repo_id, parent=parent, files=files,

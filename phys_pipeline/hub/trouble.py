@@ -10,7 +10,7 @@ from typing import Any
 from phys_pipeline.errors import HubError, first_line
 
 TRANSIENT = ("rate", "server", "network", "timeout")  # worth another try
-_TOKEN = re.compile(r"\b(hf|api)_[A-Za-z0-9_]{6,}")
+_TOKEN = re.compile(r"\b(hf|api)_[\w-]{6,}(?:\.[\w-]+)*")  # OAuth's have three parts with dots between
 _NETWORK = ("ConnectError", "ConnectTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout", "ReadError", "WriteError",
             "RemoteProtocolError", "LocalProtocolError", "ProxyError", "ConnectionError", "ConnectionResetError",
             "ConnectionRefusedError", "NetworkError", "TimeoutException", "IncompleteRead", "XetDownloadError")  # fmt: skip

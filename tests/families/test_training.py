@@ -43,7 +43,7 @@ def test_trained_saved_loaded_and_compared(case, tmp_path, capsys):
     assert main(command) == 0, capsys.readouterr().err
     about = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert about["family"] == size.family and "guidance" not in about
-    assert not (tmp_path / "run" / "comfyui").exists()
+    assert (tmp_path / "run" / "comfyui").exists() == (size.family == "wan")
 
     fresh = load_model(str(model))
     info = load_adapter(fresh, tmp_path / "run")

@@ -1,5 +1,9 @@
 """The model card: YAML that the Hub's own classes read, true to the commit, and the same bytes every time."""
 
+import ast
+import re
+import shlex
+
 import pytest
 from hub_adapter import PROVENANCE, make_run
 from huggingface_hub import ModelCard
@@ -62,7 +66,7 @@ def test_a_run_without_measurements_says_so_and_odd_text_breaks_nothing():
     text = make_card(facts(provenance=odd, samples=[], base_model=None))
     assert "Nothing was measured" in text and "<Gallery" not in text and "denoising loss alone" in text
     check_card(text, [])
-    assert "<script>" not in text.replace('"a | \\`b\\` <script> # x"', "")  # in a code block only
+    assert "<script>" not in text.replace("'a | `b` <script> # x'", "")  # in a code block only
 
 
 @pytest.mark.parametrize(
@@ -93,3 +97,31 @@ def test_the_licence_is_that_of_the_base_model():
     for name in family_names():
         fields = licence_of(name, "lab/base")
         assert fields["license"] != "other" or {"license_name", "license_link"} <= set(fields)
+
+
+@pytest.mark.parametrize(
+    "prompt", ["a ball falls!", 'it\'s "red"', "costs $5 `here` \\ there", "\U0001f3c0 rolls", "```\n# title"]
+)
+def test_any_prompt_reaches_both_programs_as_it_is(prompt):
+    text = make_card(facts(samples=[Sample(prompt, SAMPLE.file)]))
+    command, python = (re.search(rf"```{language}\n(.*?)\n```\n", text, re.DOTALL)[1] for language in ("sh", "python"))
+    assert shlex.split(command)[2] == " ".join(prompt.split()) and "\n" not in command
+    calls = [node for node in ast.walk(ast.parse(python)) if isinstance(node, ast.keyword) and node.arg == "prompt"]
+    assert ast.literal_eval(calls[0].value) == prompt and calls[0].value.value.encode()
+
+
+def test_an_adapter_of_the_low_noise_expert_goes_there():
+    low = make_card(facts(provenance={**PROVENANCE, "family": "wan", "expert": "low"}))
+    assert "load_into_transformer_2=True" in low and "low-noise model" in low
+    high = make_card(facts(provenance={**PROVENANCE, "family": "wan", "expert": "high"}))
+    assert "load_into_transformer_2" not in high and "high-noise model" in high
+    assert "noise model" not in make_card(facts(provenance={**PROVENANCE, "family": "wan"}))
+
+
+def test_an_unknown_licence_is_said_to_be_unknown():
+    fields = licence_of("ltx_video", None)
+    assert fields == licence_of("ltx_video", "folder") == {"license": "unknown"}
+    text = make_card(facts(provenance={**PROVENANCE, "family": "ltx_video", "base_model": "folder"}, base_model=None))
+    check_card(text, [SAMPLE.file, SAMPLE.pair])
+    assert "not known" in text.split("## Licence")[1] and "as the base model" not in text
+    assert licence_of("mvdit", "lab/base") == {"license": "cc-by-4.0"}

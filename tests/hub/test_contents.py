@@ -138,3 +138,18 @@ def test_a_link_out_of_the_folder_is_not_followed(run_folder, tmp_path):
     (run_folder / "report.md").symlink_to(outside)
     with pytest.raises(AdapterError, match="link out of the folder"):
         collect(run_folder, "owner/name")
+
+
+@pytest.mark.parametrize("name", ["comfyui", "validation"])
+def test_nor_is_a_folder_that_is_one(run_folder, tmp_path, name):
+    (run_folder / name).rename(tmp_path / "outside")
+    (run_folder / name).symlink_to(tmp_path / "outside")
+    with pytest.raises(AdapterError, match="link out of the folder"):
+        collect(run_folder, "owner/name")
+
+
+def test_a_fully_trained_transformer_is_refused_with_the_reason(run_folder):
+    (run_folder / WEIGHTS).unlink()
+    (run_folder / "transformer").mkdir()
+    with pytest.raises(AdapterError, match=r"holds a whole transformer.*adapters only.*hf upload"):
+        collect(run_folder, "owner/name")

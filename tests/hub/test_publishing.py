@@ -9,12 +9,14 @@ from hub_server.server import READER, STRANGER, TOKEN
 from huggingface_hub import constants
 
 from phys_pipeline.adapters.hub import fetch_adapter
-from phys_pipeline.adapters.publishing import publish, read_receipt
+from phys_pipeline.adapters.publishing import plan, publish, read_receipt
 from phys_pipeline.cli import main
 from phys_pipeline.errors import AdapterError, HubError
+from phys_pipeline.families import get_family
 
 WEIGHTS = "pytorch_lora_weights.safetensors"
 NAME = "owner/physics"
+MODULES = {"mochi": "diffusers", "open_sora_1_2": "phys_pipeline.pipelines.open_sora"}
 
 
 @pytest.fixture
@@ -205,3 +207,37 @@ def test_a_stall_is_ended_and_tried_once_more_without_xet(tmp_path, here, run_fo
     other = make_run(tmp_path / "other" / "run", seed=1)
     with pytest.raises(HubError, match=r"did not finish `commit`.*untouched"):
         publish(other, NAME, seconds=2)
+
+
+def test_a_file_that_changes_after_its_check_is_not_sent(here, client, run_folder, monkeypatch):
+    """As when a trainer still writes into the folder: what is sent is what was looked at for secrets and paths."""
+    perform, report = client._perform, (run_folder / "report.md").read_bytes()
+
+    def changing(operation, arguments, seconds):
+        if operation == "whoami":
+            (run_folder / "report.md").write_text("see /home/someone/secret\n")
+        return perform(operation, arguments, seconds)
+
+    monkeypatch.setattr(client, "_perform", changing)
+    with pytest.raises(AdapterError, match=r"report\.md changed while it was being published"):
+        publish(run_folder, NAME, hub=client)
+    assert len(here.repo(NAME).history("main")) == 1 and read_receipt(run_folder) == {}
+    (run_folder / "report.md").write_bytes(report)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"repositories": []}', '{"repositories": {"owner/physics": "x"}}'])
+def test_a_damaged_receipt_is_no_receipt(here, client, run_folder, text):
+    (run_folder / "published.json").write_text(text)
+    assert publish(run_folder, NAME, hub=client).new and read_receipt(run_folder)[NAME]["commit"]
+
+
+@pytest.mark.parametrize("family", ["mochi", "open_sora_1_2"])
+def test_a_dry_run_for_another_family_needs_no_network(tmp_path, capsys, monkeypatch, family):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    folder = make_run(tmp_path / "run", family=family)
+    (folder / "comfyui" / "run.safetensors").unlink()
+    assert main(["publish", str(folder), "--repo-id", NAME, "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert "README.md" in said.out and "comfyui" not in said.out and "nothing was sent" in said.out
+    card = plan(folder, NAME).files["README.md"].text
+    assert f"from {MODULES[family]} import {get_family(family).spec.pipeline_class}\n" in card and "ComfyUI" not in card

@@ -72,3 +72,11 @@ def test_one_line_that_says_what_to_do(error, kind, words):
 
 def test_tokens_are_never_shown():
     assert without_tokens(f"Bearer {TOKEN}, api_org_abcdefghijk") == "Bearer hf_***, api_***"
+
+
+@pytest.mark.parametrize(
+    "token", ["hf_oauth_eyJhbGciOi.eyJzdWIiOi-x_Y.c2lnbmF0dXJl-_", "hf_jwt_eyJhbGci.eyJzdWIi.c2ln", TOKEN, "api_org_abcdefgh"]
+)
+def test_no_part_of_a_token_of_any_kind_is_left(token):
+    text = without_tokens(f"refused: Bearer {token}, again")
+    assert not any(part in text for part in token.split("_", 2)[-1].split(".")) and text.endswith(", again")
