@@ -1,7 +1,9 @@
 """Open-Sora 1.2 trained by the real script, end to end."""
 
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -78,8 +80,10 @@ def test_training_everything_keeps_the_null_caption_and_comes_back(tmp_path):
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in transformer.state_dict().items())
 
 
-def test_the_shipped_settings_are_valid_and_their_memory_is_known(tmp_path, capsys):
-    """--dry-run on the released size, whose weights are never allocated."""
+def test_the_shipped_settings_are_valid_and_their_memory_is_known(tmp_path, capsys, monkeypatch):
+    """--dry-run on the released size, whose weights are never allocated; its checkpoints would take 58 GB of any disk."""
+    free = 10**12
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=free))
     model, clips = tmp_path / "model", save_clips(tmp_path / "clips", count=1, frames=51)
     for name, content in {**FILES, "transformer/config.json": {}, "vae/config.json": {}}.items():
         (model / name).parent.mkdir(parents=True, exist_ok=True)
@@ -91,3 +95,6 @@ def test_the_shipped_settings_are_valid_and_their_memory_is_known(tmp_path, caps
     assert "trainable parameters: 1,207,643,936 (every weight) of a transformer of 1,207,643,936" in said
     assert main([*arguments, "fps=8", f"output_dir={tmp_path / 'run'}", "rank=16"]) == 0
     assert "(LoRA of rank 16)" in capsys.readouterr().out
+    free = 10**9
+    assert main([*arguments, "fps=8", f"output_dir={tmp_path / 'run'}"]) == 2
+    assert "needs about 58 GB, 1 GB are free: make room or lower checkpoint_limit" in capsys.readouterr().err
