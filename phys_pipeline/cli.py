@@ -92,6 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     generate.add_argument("prompt", metavar="PROMPT", help='for example "a red square moves right"')
     generate.add_argument("--model", default="tiny", help='"tiny" (embedded), a diffusers folder or a Hub id (default: tiny)')
+    generate.add_argument("--family", metavar="NAME", help="model family, for a model that does not say it itself")
     generate.add_argument("--adapter", metavar="PATH", help="LoRA file or folder as training writes it, or a Hub id")
     generate.add_argument("--weight", type=float, default=1.0, help="adapter strength, 0 is off (default: 1)")
     generate.add_argument("--baseline", action="store_true", help="also generate without the adapter, from the same noise")
@@ -222,7 +223,7 @@ def run_generate(options: argparse.Namespace) -> int:
     from phys_pipeline.pipelines import generate, generate_best, generate_pair
     from phys_pipeline.pipelines.best import candidate_table
 
-    model = load_model(options.model, dtype)
+    model = load_model(options.model, dtype, options.family)
     model.pipeline.to(device)
     names = ("num_inference_steps", "num_frames", "height", "width", "fps", "guidance_scale", "true_cfg_scale")
     settings = {name: getattr(options, name) for name in names if getattr(options, name) is not None}

@@ -63,6 +63,8 @@ def build(settings: AppSettings) -> gr.Blocks:
             context.jobs.cancel(visitor(request))
 
         demo.unload(leave)
+        for tab in (compare, score, two):
+            tab.memory.render()
     demo.queue(max_size=_QUEUE, default_concurrency_limit=4)
     demo.context = context
     return demo
@@ -70,7 +72,7 @@ def build(settings: AppSettings) -> gr.Blocks:
 
 def warm_up(context: Context) -> None:
     """Load the embedded model before anybody asks for it, so that the first pair comes soon."""
-    with Job().device():
+    with Job().device("the model, which is being loaded"):
         context.models.load(TINY)
 
 

@@ -9,8 +9,9 @@ import gradio as gr
 
 from phys_pipeline.adapters.embedded import embedded_adapters
 from phys_pipeline.errors import DataError
+from phys_pipeline.families import family_names
 from phys_pipeline.web.component import seed_grid, sync_compare
-from phys_pipeline.web.context import Context, status_html
+from phys_pipeline.web.context import Context
 from phys_pipeline.web.engine.compare import (
     LABELS,
     MOST_SEEDS,
@@ -24,27 +25,29 @@ from phys_pipeline.web.engine.compare import (
     ranking,
 )
 from phys_pipeline.web.engine.examples import example_prompts
-from phys_pipeline.web.engine.jobs import Cancelled, Done, Progress, spoken_seconds
+from phys_pipeline.web.engine.jobs import Job, spoken_seconds
 from phys_pipeline.web.engine.measures import metric_infos
-from phys_pipeline.web.engine.models import defaults_of
+from phys_pipeline.web.engine.models import RECOGNISED, defaults_of
 from phys_pipeline.web.engine.player import player_value
 from phys_pipeline.web.engine.runs import Run
 from phys_pipeline.web.engine.settings import TINY
-from phys_pipeline.web.events import GPU, PRIVATE, guarded, visitor
+from phys_pipeline.web.events import GPU, PRIVATE, guarded
+from phys_pipeline.web.fairness import one_of_many
+from phys_pipeline.web.job_tab import JobTab
 from phys_pipeline.web.tables import measured_table, report_table, warnings_html
 
 NO_ADAPTER = "none"
 _SIZES = ("num_frames", "height", "width", "num_inference_steps", "guidance_scale", "true_cfg_scale")
-_READY = "Ready."
 
 
-class CompareTab:
-    """Components and events of the tab; :meth:`restore` is for the page's load event."""
+class CompareTab(JobTab):
+    """Components and events of the tab."""
+
+    cancelled = "Cancelled; what was ready is below."
 
     def __init__(self, context: Context) -> None:
-        self.context = context
-        self._controls()
-        self.status = gr.HTML(status_html(_READY, running=False), elem_id="compare-status")
+        self._controls(context)
+        super().__init__(context, "compare", "Generate the pair")
         self.player = sync_compare(elem_id="compare-player")
         self.grid = seed_grid({"cards": []}, elem_id="compare-grid")
         self.table = gr.HTML(elem_id="compare-table")
@@ -53,15 +56,15 @@ class CompareTab:
                                  interactive=False, elem_id="compare-files")  # fmt: skip
             self.command = gr.Textbox(label="The command line that makes this pair again", interactive=False, lines=2,
                                       buttons=["copy"], elem_id="compare-command")  # fmt: skip
-        self.memory = gr.BrowserState(None, storage_key="phys-pipeline-compare")
+        self.shown = [self.player, self.grid, self.table, self.files, self.command]
         self._events()
 
-    def _controls(self) -> None:
-        models, adapters = self.context.models, list(embedded_adapters())
+    def _controls(self, context: Context) -> None:
+        models, adapters = context.models, list(embedded_adapters())
         self.adapters = [*adapters, NO_ADAPTER]
         defaults = defaults_of(TINY)
         examples = _example_choices(TINY)
-        local = self.context.settings.local
+        local = context.settings.local
         with gr.Row():
             self.prompt = gr.Textbox(label="Prompt", value=examples[0][1] if examples else "", scale=3, max_length=1000,
                                      elem_id="compare-prompt")  # fmt: skip
@@ -75,6 +78,9 @@ class CompareTab:
                 own = "a local folder, or a Hub id owner/name" if local else None
                 self.model = gr.Dropdown(models.sources(), value=TINY, label="Model", info=own, allow_custom_value=local,
                                          elem_id="compare-model")  # fmt: skip
+                self.family = gr.Dropdown([RECOGNISED, *family_names()], value=RECOGNISED, label="Model family",
+                                          info="needed where the model does not say it itself",
+                                          elem_id="compare-family")  # fmt: skip
                 self.adapter = gr.Dropdown(self.adapters, value=self.adapters[0], label="Adapter", allow_custom_value=local,
                                            info=own, elem_id="compare-adapter")  # fmt: skip
             self.adapter_file = gr.File(label="Or an adapter file (.safetensors)", file_types=[".safetensors"],
@@ -88,30 +94,33 @@ class CompareTab:
                 gr.Number(defaults["guidance_scale"], label="Guidance (embedded)"),
                 gr.Number(defaults["true_cfg_scale"], label="Guidance (classifier-free, 1 is off)"),
             ]
-        with gr.Row():
-            self.start = gr.Button("Generate the pair", variant="primary", elem_id="compare-start", scale=3)
-            self.stop = gr.Button("Cancel", variant="stop", interactive=False, elem_id="compare-stop", scale=1)
 
     def _events(self) -> None:
-        shown = [self.player, self.grid, self.table, self.files, self.command]
-        inputs = [self.prompt, self.model, self.adapter, self.adapter_file, self.weight, self.seed, self.count, *self.sizes]
+        inputs = [
+            self.prompt, self.model, self.adapter, self.adapter_file, self.weight, self.seed, self.count, *self.sizes, self.family
+        ]  # fmt: skip
         running = self.start.click(
-            guarded(self.generate), inputs, [self.status, self.start, self.stop, *shown, self.memory],
-            api_name="generate", show_progress="hidden", **GPU,
-        )  # fmt: skip
-        self.stop.click(
-            self.cancel, None, [self.status, self.start, self.stop], cancels=[running], queue=False, **PRIVATE
-        )  # fmt: skip
-        self.grid.chosen(guarded(self.choose), [self.memory], [*shown, self.memory], show_progress="hidden", **PRIVATE)
+            guarded(self.generate),
+            inputs,
+            self.outputs,
+            api_name="generate",
+            show_progress="hidden",
+            validator=one_of_many,
+            **GPU,
+        )
+        self.make_cancelling(running)
+        self.grid.chosen(guarded(self.choose), [self.memory], [*self.shown, self.memory], show_progress="hidden", **PRIVATE)
         self.example.input(lambda prompt: prompt or gr.skip(), self.example, self.prompt, show_progress="hidden", **PRIVATE)
-        self.model.change(
-            guarded(self.model_changed), self.model, [self.example, self.adapter, *self.sizes], show_progress="hidden", **PRIVATE
-        )  # fmt: skip
+        for chosen in (self.model, self.family):
+            chosen.change(
+                guarded(self.model_changed), [self.model, self.family], [self.example, self.adapter, *self.sizes],
+                show_progress="hidden", **PRIVATE,
+            )  # fmt: skip
 
     def generate(
         self, prompt: str, model: str, adapter: str, adapter_file: str | None, weight: float, seed: float, count: float,
         frames: float, height: float, width: float, steps: float, guidance: float, true_guidance: float,
-        request: gr.Request,
+        family: str, request: gr.Request,
     ) -> Iterator[Any]:  # fmt: skip
         """Generate a baseline and a physics video for each seed from the same noise, and score them.
 
@@ -125,41 +134,27 @@ class CompareTab:
             count: number of seeds.
             frames, height, width, steps: of each video.
             guidance, true_guidance: embedded and classifier-free guidance.
+            family: of a model that does not say it itself.
         """
         given = {
             "prompt": prompt, "model": model, "adapter": adapter, "adapter_file": adapter_file, "weight": weight, "seed": seed,
             "count": count, "frames": frames, "height": height, "width": width, "steps": steps, "guidance": guidance,
-            "true_cfg": true_guidance,
+            "true_cfg": true_guidance, "family": family,
         }  # fmt: skip
         choices = choices_of(self.context.models, given)
         estimate = estimated_seconds(self.context.models, choices)
-        first = "starting" if estimate is None else f"starting; about {spoken_seconds(estimate)}"
-        yield self._state(first)
-        try:
-            with self.context.jobs.started(visitor(request)) as job:
-                for event in job.follow(lambda job: make_pairs(self.context.models, self.context.runs, choices, job)):
-                    if isinstance(event, Progress):
-                        yield self._state(event)
-                    elif isinstance(event, VideoReady):
-                        yield self._state("scored a video", self._shown(event.run, event.seed), _memory(event.run, event.seed))
-                    elif isinstance(event, Done):
-                        best = ranking(event.value.read())[0]["seed"]
-                        done = self._shown(event.value, best), _memory(event.value, best)
-            yield self._state("Done.", *done, running=False)
-        except Cancelled:
-            yield self._state("Cancelled; what was ready is below.", running=False)
-        except Exception:
-            yield self._state("Stopped by an error.", running=False)
-            raise
+        known = "how long it takes is known after the first step" if estimate is None else f"about {spoken_seconds(estimate)}"
 
-    def cancel(self, request: gr.Request) -> tuple[Any, Any, Any]:
-        """Stop the visitor's job; the work ends with its current step."""
-        self.context.jobs.cancel(visitor(request))
-        return (
-            status_html("Cancelled; what was ready is below.", running=False),
-            gr.Button(interactive=True),
-            gr.Button(interactive=False),
-        )
+        def work(job: Job) -> Run:
+            return make_pairs(self.context.models, self.context.runs, choices, job)
+
+        yield from self.follow(f"starting; {known}", request, work)
+
+    def remembered(self, made: Run | VideoReady) -> dict[str, Any]:
+        """The run's id and a seed: that of a video, or of the best pair."""
+        if isinstance(made, VideoReady):
+            return {"run": made.run.id, "seed": made.seed}
+        return {"run": made.id, "seed": ranking(made.read())[0]["seed"]}
 
     def choose(self, memory: Any, event: gr.EventData) -> tuple[Any, ...]:
         """Show the pair of another seed."""
@@ -167,50 +162,28 @@ class CompareTab:
         seed: Any = (event._data or {}).get("seed")
         if str(seed) not in run.read()["pairs"]:
             raise DataError("these results have no such seed")
-        return (*self._shown(run, int(seed)), _memory(run, int(seed)))
+        memory = {"run": run.id, "seed": int(seed)}
+        return (*self.show(run, memory), memory)
 
-    def restore(self, memory: Any) -> tuple[Any, ...]:
-        """The results that this browser saw last, after a reload; for the page's load event."""
-        try:
-            run = self.context.runs.open((memory or {}).get("run"))
-            seed = int(memory["seed"])
-            return (status_html("Your last results.", running=False), *self._shown(run, seed))
-        except (DataError, KeyError, TypeError, ValueError):
-            return (gr.skip(),) * 6
-
-    @property
-    def restored(self) -> list[Any]:
-        """Outputs of :meth:`restore`."""
-        return [self.status, self.player, self.grid, self.table, self.files, self.command]
-
-    def model_changed(self, chosen: str) -> list[Any]:
+    def model_changed(self, chosen: str, family: str) -> list[Any]:
         """Examples, adapters and sizes of another model."""
         source = self.context.models.source(chosen)
-        defaults = defaults_of(source)
+        defaults = defaults_of(source, self.context.models.family(family, source))
         fitting = self.adapters if source == TINY else [NO_ADAPTER]
         return [
             gr.Dropdown(choices=_example_choices(source), value=None), gr.Dropdown(choices=fitting, value=fitting[0]),
             *(defaults[name] for name in _SIZES),
         ]  # fmt: skip
 
-    def _state(self, now: Progress | str, shown: tuple[Any, ...] | None = None, memory: Any = None, running: bool = True) -> Any:
-        """All outputs of :meth:`generate`: where the job is, and what has changed."""
-        parts = shown if shown is not None else (gr.skip(),) * 5
-        buttons = gr.Button(interactive=not running), gr.Button(interactive=running)
-        return (status_html(now, running), *buttons, *parts, gr.skip() if memory is None else memory)
-
-    def _shown(self, run: Run, seed: int) -> tuple[Any, ...]:
+    def show(self, run: Run, memory: Mapping[str, Any]) -> tuple[Any, ...]:
         """Player, grid, table, files and command line for one seed of a run."""
+        seed = int(memory["seed"])
         content = run.read()
         entry = content["pairs"][str(seed)]
         return (
             _player(run, content, entry), {"cards": _cards(run, content, seed)}, _table(entry),
             [str(path) for path in downloads(run, seed)], command_of(content, seed),
         )  # fmt: skip
-
-
-def _memory(run: Run, seed: int) -> dict[str, Any]:
-    return {"run": run.id, "seed": seed}
 
 
 def _player(run: Run, content: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,8 @@ def sync_compare(value: Any = None, **options: Any) -> gr.HTML:
     """The player: two videos in step, or one, with their scores drawn over them and over time.
 
     Its value is that of :func:`phys_pipeline.web.engine.player.player_value`; None shows that there is nothing yet. The event
-    ``played`` comes each time the videos have reached their end.
+    ``played`` comes each time the videos have reached their end, with what the page's ``.player`` element answers to
+    ``watched()``: ``{"token", "plays", "replays", "seconds"}``.
     """
     return _component("sync_compare", value, options)
 

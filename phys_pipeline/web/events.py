@@ -12,6 +12,7 @@ from typing import Any
 import gradio as gr
 
 from phys_pipeline.errors import PhysPipelineError
+from phys_pipeline.web.engine.hidden_paths import without_paths
 from phys_pipeline.web.engine.jobs import Cancelled
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def _readable(error: Exception) -> gr.Error:
         return gr.Error("Cancelled.", duration=4, print_exception=False)
     if isinstance(error, PhysPipelineError):
         log.warning("refused: %s", error)
-        return gr.Error(f"{error}.", duration=None, print_exception=False)
+        return gr.Error(f"{without_paths(str(error))}.", duration=None, print_exception=False)
     number = secrets.token_hex(4)
     log.error("error %s", number, exc_info=error)
     return gr.Error(f"Something went wrong here (error {number}, see the server's log).", duration=None, print_exception=False)

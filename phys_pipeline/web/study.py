@@ -20,6 +20,9 @@ answer two questions. There are no right answers, but a few pairs check that you
 played. No name, no address. The random number is stored in this browser, so that you can pause and go on. You can stop at any
 time."""
 _NO_STUDY = "There is no study here yet. Its host starts one below, or with `python app.py --study FOLDER`."
+# A vote and what the player tells meanwhile keep their order, so that "Next pair" is closed after a vote.
+_ONE_BY_ONE: dict[str, Any] = {"concurrency_id": "study", "concurrency_limit": 1, "show_progress": "hidden", **PRIVATE}
+_WATCHED = "(seat, overall, motion) => [seat, overall, motion, document.querySelector('#study-player .player').watched()]"
 _SIDES = [("Left", "left"), ("Right", "right")]
 
 
@@ -41,6 +44,7 @@ class StudyTab:
             self.motion = gr.Radio(
                 _SIDES, label="In which video do things move more plausibly, as they would in reality?", elem_id="study-motion"
             )
+            self.watched = gr.JSON(visible=False)  # filled in by the page when "Next pair" is pressed
             self.next = gr.Button("Next pair", variant="primary", interactive=False, elem_id="study-next")
         self.end = gr.Markdown("## Thank you\nYou have answered all pairs. You can close this page.", visible=False)
         self._host(context.settings.local)
@@ -48,9 +52,9 @@ class StudyTab:
                    self.next]  # fmt: skip
         self.begin.click(guarded(self.enter), [self.agree, self.memory], outputs, show_progress="hidden", **PRIVATE)
         self.next.click(
-            guarded(self.vote), [self.seat, self.overall, self.motion], outputs, show_progress="hidden", **PRIVATE
-        )  # fmt: skip
-        self.player.played(guarded(self.played), [self.seat], [self.seat, self.next], show_progress="hidden", **PRIVATE)
+            guarded(self.vote), [self.seat, self.overall, self.motion, self.watched], outputs, js=_WATCHED, **_ONE_BY_ONE
+        )
+        self.player.played(guarded(self.played), [self.seat], [self.seat, self.next], **_ONE_BY_ONE)
 
     def _host(self, local: bool) -> None:
         with gr.Accordion("For the host of the study", open=False):
@@ -89,19 +93,18 @@ class StudyTab:
             raise ConfigError("please tick the box first")
         return self._page(self.studies.enter(remembered))
 
-    def vote(self, seat: Seat | None, overall: Any, motion: Any) -> tuple[Any, ...]:
+    def vote(self, seat: Seat | None, overall: Any, motion: Any, watched: Any) -> tuple[Any, ...]:
         """Store the answers and show the next pair."""
         if seat is None:
             raise ConfigError("please press Start first")
-        self.studies.vote(seat, overall, motion)
+        self.studies.vote(seat, overall, motion, watched)
         return self._page(seat)
 
     def played(self, seat: Seat | None, event: gr.EventData) -> tuple[Any, Any]:
         """Both videos have reached their end: the pair may be answered."""
         if seat is None:
             return gr.skip(), gr.skip()
-        plays = (event._data or {}).get("plays")
-        seat.plays = min(10_000, int(plays)) if isinstance(plays, int) and plays > 0 else seat.plays
+        self.studies.played(seat, event._data)
         return seat, gr.Button(interactive=seat.plays > 0)
 
     def show(self, key: str) -> tuple[str, Any]:

@@ -9,8 +9,8 @@ const [leader, follower] = videos;
 const COLOURS = ["#0072b2", "#d55e00"], LIGHT = ["#56b4e9", "#f0a35e"];
 const KINDS = ["translation", "rotation", "scaling"];
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
-let fps = 1, frames = 1, series = [null, null], labels = ["", ""], single = true, plays = 0, starting = 0, corrections = 0;
-let shownTime = -1;
+let fps = 1, frames = 1, series = [null, null], labels = ["", ""], single = true, starting = 0, corrections = 0;
+let shownTime = -1, token = "", plays = 0, replays = 0, wentBack = false, since = null, shown = 0;
 
 const given = () => (typeof props.value === "string" ? JSON.parse(props.value || "{}") : props.value || {});
 const duration = () => frames / fps;
@@ -69,7 +69,7 @@ function scaleOf(width, height) {
   return {
     top,
     x: (time) => 40 + (width - 52) * Math.min(1, Math.max(0, time / duration())),
-    y: (value) => height - 24 - (height - 34) * Math.min(1, value / top),
+    y: (value) => height - 24 - (height - 48) * Math.min(1, value / top),
   };
 }
 
@@ -192,15 +192,35 @@ function follow() {
 }
 
 function step(by) {
-  pause();
-  setTime(middleOf(frameAt(leader.currentTime) + by));
+  lookAt(frameAt(leader.currentTime) + by);
   live.textContent = one(".time").textContent;
+}
+
+// What was seen so far: how often the videos reached their end, how often the viewer started them again after that, and the
+// seconds since both could play. The token says of which videos.
+function watched() {
+  return { token, plays, replays, seconds: since === null ? 0 : (performance.now() - since) / 1000 };
+}
+root.watched = watched;
+
+// The viewer plays: it counts where that starts the videos again after they were seen whole.
+function playAgain() {
+  if (plays && (wentBack || leader.ended || leader.currentTime >= duration() - 0.6 / fps)) replays += 1;
+  wentBack = false;
+  play();
+}
+
+function lookAt(frame) {
+  wentBack ||= frame < frameAt(leader.currentTime) - 1;
+  pause();
+  setTime(middleOf(frame));
 }
 
 function finished() {
   plays += 1;
+  wentBack = false;
   element.dataset.plays = String(plays);
-  trigger("played", { plays });
+  trigger("played", watched());
   if (one(".loop").checked && !document.hidden) { setTime(0); play(); } else pause();
 }
 
@@ -248,7 +268,17 @@ function load() {
   root.classList.toggle("single", single);
   root.classList.toggle("blind", Boolean(value.blind)); // left stays left
   root.classList.toggle("scored", series.some(Boolean));
-  if (changed) { pause(); plays = 0; element.dataset.plays = "0"; live.textContent = ""; }
+  const fresh = changed || token !== (value.token || "");
+  if (fresh) {
+    pause();
+    shown += 1;
+    token = value.token || "";
+    plays = replays = 0;
+    wentBack = false;
+    since = null;
+    element.dataset.plays = "0";
+    live.textContent = "";
+  }
   videos.forEach((video, index) => {
     const source = (files[index] && (files[index].url || files[index].path)) || "";
     if (video.dataset.source !== source) {
@@ -263,21 +293,23 @@ function load() {
   setView(view.value);
   table();
   describe();
-  paint(changed ? 0 : leader.currentTime || 0);
+  paint(fresh ? 0 : leader.currentTime || 0);
   element.dataset.loads = String(Number(element.dataset.loads || 0) + 1);
-  if (changed && files[0] && !calm.matches) whenReady(play);
+  if (fresh && files[0]) whenReady(() => { if (!calm.matches) play(); });
 }
 
 function whenReady(action) {
-  const mine = starting, wanted = single ? [leader] : videos;
-  const ready = () => wanted.every((video) => video.readyState >= 3);
-  if (ready()) { action(); return; }
+  const mine = starting, which = shown, wanted = single ? [leader] : videos;
   const check = () => {
-    if (mine !== starting) return stop();
-    if (ready()) { stop(); action(); }
+    if (which !== shown) return stop();
+    if (!wanted.every((video) => video.readyState >= 3)) return;
+    stop();
+    since ??= performance.now();
+    if (mine === starting) action();
   };
   const stop = () => wanted.forEach((video) => video.removeEventListener("canplay", check));
   wanted.forEach((video) => video.addEventListener("canplay", check));
+  check();
 }
 
 function dragged(target, move) {
@@ -295,11 +327,11 @@ leader.addEventListener("seeked", () => { if (leader.paused) paint(leader.curren
 videos.forEach((video, index) => video.addEventListener("error", () => {
   if (video.dataset.source) live.textContent = `${labels[index] || "This video"} can't be played by this browser.`;
 }));
-one(".play").onclick = () => (leader.paused ? play() : pause());
+one(".play").onclick = () => (leader.paused ? playAgain() : pause());
 one(".previous").onclick = () => step(-1);
 one(".next").onclick = () => step(1);
-one(".home").onclick = () => { pause(); setTime(middleOf(0)); };
-seek.oninput = () => { const frame = Number(seek.value); pause(); setTime(middleOf(frame)); };
+one(".home").onclick = () => lookAt(0);
+seek.oninput = () => lookAt(Number(seek.value));
 rate.onchange = () => { for (const video of videos) video.playbackRate = speed(); };
 view.onchange = () => setView(view.value);
 one(".wipe").oninput = (event) => stage.style.setProperty("--wipe", `${event.target.value}%`);
@@ -313,8 +345,7 @@ one(".help").onclick = (event) => {
 };
 dragged(plot, (event) => {
   const bounds = plot.getBoundingClientRect();
-  pause();
-  setTime(middleOf(frameAt(((event.clientX - bounds.left - 40) / (bounds.width - 52)) * duration())));
+  lookAt(frameAt(((event.clientX - bounds.left - 40) / (bounds.width - 52)) * duration()));
 });
 dragged(one(".divider"), (event) => {
   const bounds = stage.getBoundingClientRect();
@@ -330,7 +361,7 @@ const faster = (by) => {
 const KEYS = {
   " ": () => one(".play").click(), k: () => one(".play").click(),
   ",": () => step(-1), ".": () => step(1), ArrowLeft: () => step(-1), ArrowRight: () => step(1),
-  Home: () => one(".home").click(), End: () => { pause(); setTime(middleOf(frames - 1)); },
+  Home: () => one(".home").click(), End: () => lookAt(frames - 1),
   j: () => faster(-1), l: () => faster(1), r: () => one(".loop").click(), f: () => one(".whole").click(), "?": () => one(".help").click(),
   o: () => { if (series.some(Boolean)) one(".shown").click(); },
   s: () => { if (!single && !root.classList.contains("blind")) one(".swap").click(); },

@@ -68,6 +68,43 @@ def test_the_first_pair_downloads_and_a_reload(page, app):
     assert "Motion loss" in page.locator("#compare-table").inner_text()
 
 
+def test_every_tab_keeps_its_results_over_a_reload(page, make_clip):
+    def shown():
+        page.get_by_role("tab", name="Score your video").click()
+        page.locator("#score-summary .summary").wait_for()
+        page.wait_for_function(PLAYING.format("#score-player"))
+        page.get_by_role("tab", name="Compare two videos").click()
+        page.locator("#two-table table").first.wait_for()
+        page.wait_for_function(PLAYING.format("#two-player"))
+
+    page.get_by_role("tab", name="Score your video").click()
+    page.locator("#score-upload input[type=file]").set_input_files(make_clip("first.mp4"))
+    page.locator("#score-upload").get_by_text("first").first.wait_for()
+    page.get_by_role("button", name="Score it").click()
+    status(page, "score", "Done")
+    page.get_by_role("tab", name="Compare two videos").click()
+    for side in "ab":
+        page.locator(f"#two-{side} input[type=file]").set_input_files(make_clip(f"{side}.mp4"))
+        page.locator(f"#two-{side}").get_by_text(f"{side}.").first.wait_for()
+    page.get_by_role("button", name="Compare them").click()
+    status(page, "two", "Done")
+    shown()
+    page.reload()
+    page.get_by_role("button", name="Generate the pair").wait_for()
+    shown()
+
+
+def test_a_phone_needs_no_sideways_scroll(new_page, app):
+    page = new_page(app.url, viewport={"width": 390, "height": 800})
+    page.get_by_role("button", name="Generate the pair").wait_for()
+    page.evaluate("document.querySelectorAll('[role=tabpanel] .label-wrap').forEach((heading) => heading.click())")
+    for index in range(5):
+        tabs = page.get_by_role("tab").filter(visible=True)
+        if index < tabs.count():
+            tabs.nth(index).click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, index
+
+
 def test_several_seeds_are_cards_sorted_by_score(page):
     fewer_steps(page, 2)
     page.get_by_label("number input for Seeds, from this one on").fill("3")
@@ -181,10 +218,14 @@ def test_two_videos(page, make_clip):
     page.wait_for_function(PLAYING.format("#two-player"))
 
 
-def answer(page):
-    """Watch the pair to its end and answer both questions; says what the page shows."""
+def answer(page, again=False):
+    """Watch the pair to its end, once more if ``again``, and answer both questions; says what the page shows."""
     page.wait_for_function(PLAYING.format("#study-player"))
     page.locator("#study-next:enabled").wait_for(timeout=60_000)
+    if again:
+        page.locator("#study-player .seek").fill("8")
+        page.locator("#study-player .home").click()
+        page.locator("#study-player .play").click()
     shown = page.locator("#study-count").inner_text(), page.content()
     page.locator("#study-overall").get_by_label("Left").check()
     page.locator("#study-motion").get_by_label("Right").check()
@@ -192,7 +233,7 @@ def answer(page):
     return shown
 
 
-def test_a_study_from_start_to_export(new_page, app, host_key):
+def test_a_study_from_start_to_export(new_page, app, host_key, study_folder):
     page = new_page(app.url)
     page.get_by_role("tab", name="Blind study").click()
     page.get_by_role("button", name="Start", exact=True).last.click()
@@ -201,7 +242,7 @@ def test_a_study_from_start_to_export(new_page, app, host_key):
     page.locator("#study-begin").click()
     for number in range(5):  # three pairs, two checks
         page.locator("#study-count").get_by_text(f"{number} of 5 answered").wait_for()
-        text, content = answer(page)
+        text, content = answer(page, again=number == 0)
         assert "swift" not in content and "slow/" not in content
         assert page.locator("#study-player .swap").is_hidden()  # left stays left
         assert ("Prompt <b>" in text) or "attentive" in text
@@ -214,6 +255,9 @@ def test_a_study_from_start_to_export(new_page, app, host_key):
             page.get_by_label("I am of age").check()
             page.locator("#study-begin").click()
     page.get_by_role("heading", name="Thank you").wait_for()
+    stored = [json.loads(line) for line in (study_folder.study / "answers.jsonl").read_text().splitlines()][-5:]
+    assert [entry["replays"] for entry in stored] == [1, 0, 0, 0, 0] and all(entry["plays"] > 0 for entry in stored)
+    assert all(9 / 12 <= entry["seconds"] < 120 for entry in stored)  # nine frames at 12 a second were seen whole
     page.get_by_role("button", name="For the host of the study").click()
     page.get_by_label("Host's key").fill("a guess")
     page.get_by_role("button", name="Show the results so far").click()

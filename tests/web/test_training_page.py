@@ -55,3 +55,31 @@ def test_preview_curves_stop_and_resume(new_page, local_app):
     page.get_by_label("Repository on the Hub").fill("owner/name")
     page.locator("#training-publish").click()
     page.get_by_test_id("toast-body").get_by_text("do the dry run").last.wait_for()
+
+
+def test_data_samples_and_publishing(new_page, local_app):
+    page = new_page(local_app)
+    page.get_by_role("tab", name="Training").click()
+    status, report = page.locator("#training-status"), page.locator("#training-report textarea")
+    page.locator("#training-inspect").click()
+    page.locator("#training-sheet img").wait_for()
+    assert page.evaluate("document.querySelector('#training-sheet img').naturalWidth") == 60
+    assert report.input_value() == "6 clips of samples/clips\n"
+    page.locator("#training-start").click()
+    caption = page.locator("#training-player .right figcaption")
+    caption.get_by_text("step-5").wait_for()  # while it runs
+    status.get_by_text(re.compile("Running: step [1-9]")).wait_for()
+    caption.get_by_text("step-10").wait_for()
+    page.locator("#training-stop").click()
+    status.get_by_text(re.compile("^Stopped")).wait_for()
+    videos = "[...document.querySelectorAll('#training-player video')]"
+    page.wait_for_function(f"{videos}.length === 2 && {videos}.every((video) => video.readyState >= 3)")
+    assert page.locator("#training-player .left figcaption").inner_text() == "Base model"
+    assert caption.inner_text() == "step-10: a <b>red</b> square"
+    page.get_by_role("button", name="Publish the adapter").click()
+    page.get_by_label("Repository on the Hub").fill("owner/name")
+    page.locator("#training-publish-dry").click()
+    page.wait_for_function("document.querySelector('#training-report textarea').value.startsWith('would send tiny-')")
+    assert report.input_value().endswith("to owner/name --private --dry-run\n")
+    page.locator("#training-publish").click()
+    page.wait_for_function("document.querySelector('#training-report textarea').value.endsWith('--private\\n')")

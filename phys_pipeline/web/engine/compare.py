@@ -30,10 +30,14 @@ _SCORES_SCHEMA = "phys-pipeline/scores"
 
 @dataclass(frozen=True)
 class Choices:
-    """What a visitor chose, checked. ``adapter`` is what to load, ``adapter_shown`` how a command line names it."""
+    """What a visitor chose, checked.
+
+    ``family`` is None where the model says it itself, ``adapter`` what to load, ``adapter_shown`` how a command line names it.
+    """
 
     prompt: str
     model: str
+    family: str | None
     adapter: Path | str | None
     adapter_shown: str
     weight: float
@@ -51,10 +55,11 @@ class VideoReady:
 
 
 def choices_of(models: Models, given: Mapping[str, Any]) -> Choices:
-    """Check what came from the page: prompt, model, adapter, adapter_file, weight, seed (-1: random), count, frames, height,
-    width, steps, guidance, true_cfg. Raises PhysPipelineError with one line."""
+    """Check what came from the page: prompt, model, family, adapter, adapter_file, weight, seed (-1: random), count, frames,
+    height, width, steps, guidance, true_cfg. Raises PhysPipelineError with one line."""
     prompt = text(given.get("prompt"), "prompt")
     model = models.source(given.get("model"))
+    family = models.family(given.get("family"), model)
     adapter, shown = models.adapter(given.get("adapter"), given.get("adapter_file"))
     weight = number(given.get("weight"), "adapter strength", -4, 4)
     seed = whole(given.get("seed"), "seed", -1, 2**32 - 1)
@@ -68,7 +73,7 @@ def choices_of(models: Models, given: Mapping[str, Any]) -> Choices:
     settings["guidance_scale"] = number(given.get("guidance"), "guidance", 0, 50)
     settings["true_cfg_scale"] = number(given.get("true_cfg"), "true guidance", 0, 50)
     check_measurable("the video", settings["num_frames"], settings["height"], settings["width"])
-    return Choices(prompt, model, adapter, shown, weight, tuple(range(seed, seed + count)), settings)
+    return Choices(prompt, model, family, adapter, shown, weight, tuple(range(seed, seed + count)), settings)
 
 
 def estimated_seconds(models: Models, choices: Choices) -> float | None:
@@ -86,11 +91,11 @@ def make_pairs(models: Models, runs: Runs, choices: Choices, job: Job) -> Run:
     run = runs.new()
     with job.device():
         job.report("loading the model")
-        model = models.load(choices.model)
+        model = models.load(choices.model, choices.family)
         with available_adapter(model, choices.adapter) as name:
             job.report("reading the prompt")
             conditioning = encode_prompt(model, choices.prompt, **choices.settings)
-            job.plan(_planned(choices))
+            job.plan(_planned(choices), estimated_seconds(models, choices))
             began = time.monotonic()
             for seed in choices.seeds:
                 for side in _sides(choices):
@@ -118,7 +123,7 @@ def finish_pair(run: Run, seed: int, job: Job) -> None:
     reports = [entry[side]["report"] for side in made]
     labels = [LABELS[side] for side in made]
     write_video(run.path(f"comparison-seed-{seed}.mp4"), scored_comparison(videos, reports, labels))
-    about = {name: content[name] for name in ("prompt", "model", "settings", "adapter", "weight")}
+    about = {name: content[name] for name in ("prompt", "model", "family", "settings", "adapter", "weight")}
     measured: dict[str, Any] = {}
     if len(videos) == 2:
         measured = measure_two((videos[0], videos[1]), (labels[0], labels[1]), content["prompt"], job)
@@ -151,8 +156,8 @@ def downloads(run: Run, seed: int) -> list[Path]:
 def command_of(content: Mapping[str, Any], seed: int) -> str:
     """The command line that makes one pair of a run again."""
     return generate_command(
-        content["prompt"], model=content["model"], adapter=content["adapter"], weight=content["weight"], seed=seed,
-        settings=content["settings"], precision=content["precision"],
+        content["prompt"], model=content["model"], family=content["family"], adapter=content["adapter"], weight=content["weight"],
+        seed=seed, settings=content["settings"], precision=content["precision"],
     )  # fmt: skip
 
 
@@ -173,12 +178,12 @@ def _store(run: Run, choices: Choices, seed: int, side: str, video: Video) -> No
 
 
 def _about(choices: Choices) -> dict[str, Any]:
-    settings = {**defaults_of(choices.model), **choices.settings}
+    settings = {**defaults_of(choices.model, choices.family), **choices.settings}
     kept = ("num_frames", "height", "width", "fps", "num_inference_steps", "guidance_scale", "true_cfg_scale")
     return {
-        "kind": KIND, "prompt": choices.prompt, "model": choices.model, "adapter": choices.adapter_shown,
-        "weight": choices.weight, "settings": {name: settings[name] for name in kept}, "pairs": {},
-        "precision": "bf16" if "bfloat16" in str(default_device(choices.model)[1]) else "fp32",
+        "kind": KIND, "prompt": choices.prompt, "model": choices.model, "family": choices.family,
+        "adapter": choices.adapter_shown, "weight": choices.weight, "settings": {name: settings[name] for name in kept},
+        "pairs": {}, "precision": "bf16" if "bfloat16" in str(default_device(choices.model)[1]) else "fp32",
     }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from phys_pipeline.errors import ConfigError
 T = TypeVar("T")
 _TICK = 0.1  # seconds between looks at the cancel flag
 _DEVICE = threading.Lock()
+_USER = [""]  # who has the device, in words
 
 
 class Cancelled(Exception):
@@ -33,7 +34,9 @@ class Progress:
 
     def __str__(self) -> str:
         text = self.stage + (f", step {self.done} of {self.total}" if self.total else "")
-        return text if self.seconds_left is None else f"{text}; about {spoken_seconds(self.seconds_left)} left"
+        if self.seconds_left is not None:
+            return f"{text}; about {spoken_seconds(self.seconds_left)} left"
+        return f"{text}; how long it takes is known after the first step" if self.total else text
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ class Job:
     def __init__(self) -> None:
         self._cancelled = threading.Event()
         self._emitted: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._began = time.monotonic()
-        self._planned, self._before, self._counted_from = 0, 0, self._began
+        self._planned, self._before, self._counted_from = 0, 0, time.monotonic()
+        self._expected: float | None = None
         self.finished = threading.Event()
         self.steps = 0
 
@@ -78,9 +81,13 @@ class Job:
         if self._cancelled.is_set():
             raise Cancelled
 
-    def plan(self, steps: int) -> None:
-        """Say how many equal steps will be reported from now on: makes shares and the remaining time known."""
-        self._planned, self._before, self._counted_from = steps, self.steps, time.monotonic()
+    def plan(self, steps: int, seconds: float | None = None) -> None:
+        """Say how many equal steps will be reported from now on: makes shares and the remaining time known.
+
+        ``seconds`` is what earlier work of this kind took; it is told until the first step was measured.
+        """
+        self._planned, self._expected, self._before = steps, seconds, self.steps
+        self._counted_from = time.monotonic()
 
     def report(self, stage: str, done: int = 0, total: int = 0) -> None:
         """Tell the progress; a stage whose steps are counted reports ``done`` from 0 to ``total``."""
@@ -91,6 +98,7 @@ class Job:
         if self._planned and total:
             counted = self.steps - self._before
             share = min(1.0, counted / self._planned)
+            left = self._expected
             if counted:
                 left = (time.monotonic() - self._counted_from) / counted * (self._planned - counted)
         self.emit(Progress(stage, done, total, share, left))
@@ -100,14 +108,14 @@ class Job:
         self._emitted.put(value)
 
     @contextmanager
-    def device(self) -> Iterator[None]:
-        """Own the accelerator (or the CPU's time); waits until the job before has let go of it."""
-        waiting = False
+    def device(self, user: str = "somebody else's job") -> Iterator[None]:
+        """Own the accelerator (or the CPU's time); waits until ``user``, as others read it, has let go of it."""
+        told = None
         while not _DEVICE.acquire(timeout=_TICK):
-            if not waiting:
-                self.report("waiting for the device")
-                waiting = True
+            if told != (told := _USER[0]):
+                self.report(f"waiting for {told}")
             self.check()
+        _USER[0] = user
         try:
             yield
         finally:

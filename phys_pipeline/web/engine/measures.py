@@ -43,7 +43,10 @@ def measure_two(videos: tuple[Video, Video], labels: tuple[str, str], prompt: st
         pair = [by_place.get((key, column)) for column in _COLUMNS]
         reason = next((row.reason for row in pair if row is not None and row.reason), "")
         metrics[key] = {"values": [None if row is None else row.value for row in pair], "reason": reason}
-    warnings = list(mismatches(rows, list(_COLUMNS)))
+    warnings = [
+        f"{labels[0]} and {labels[1]} differ in size, rate or length, on which most metrics depend: {line.partition(': ')[2]}."
+        for line in mismatches(rows, list(_COLUMNS))
+    ]
     for first, second, name in ((*_COLUMNS, labels[1]), (*_COLUMNS[::-1], labels[0])):
         guard = motion_guard(found.get(first, {}), found.get(second, {}), evaluator.infos)
         if guard["red"]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from phys_pipeline.media import Video
     from phys_pipeline.pipelines.ab import Progress
 
+RECOGNISED = "recognised from the model"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w.-]+)?")
 _IN_MEMORY: dict[str, LoadedModel] = {}  # of the module, so that a process that ZeroGPU forks finds it
 
@@ -45,6 +46,27 @@ class Models:
             raise ModelError("there is no such model: give a local folder in the diffusers layout, or a Hub id owner/name")
         return name
 
+    def family(self, chosen: Any, source: str) -> str | None:
+        """The family as which to load a model that does not say it itself; None for one that does. Never downloads.
+
+        Raises ConfigError for an unknown family, and where a local model says that it is of another one.
+        """
+        from phys_pipeline.families import find_family, get_family
+
+        name = chosen.strip() if isinstance(chosen, str) else ""
+        if name in ("", RECOGNISED):
+            return None
+        wanted = get_family(name).spec.name
+        if source != TINY and not Path(source).is_dir():
+            return wanted  # loading checks it
+        try:
+            said = find_family(source).spec.name
+        except ModelError:
+            return wanted
+        if said != wanted:
+            raise ConfigError(f"the model says that it is of the family {said}, not {wanted}: choose '{RECOGNISED}'")
+        return None
+
     def adapter(self, chosen: Any, uploaded: Any = None) -> tuple[Path | str | None, str]:
         """What to load and how a command line names it, by an embedded name, an uploaded file, a folder, or a Hub id.
 
@@ -67,14 +89,15 @@ class Models:
             return name, name
         raise ConfigError("there is no such adapter: give a file, a folder, or a Hub id owner/name")
 
-    def load(self, source: str) -> LoadedModel:
+    def load(self, source: str, family: str | None = None) -> LoadedModel:
         """The model, from memory or loaded; another one is dropped. Call it while the job owns the device."""
-        if source not in _IN_MEMORY:
+        known = _IN_MEMORY.get(source)
+        if known is None or family not in (None, known.family.spec.name):
             from phys_pipeline.families import load_model
 
             _IN_MEMORY.clear()
             device, dtype = default_device(source)
-            model = load_model(source, dtype)
+            model = load_model(source, dtype, family)
             model.pipeline.to(device)
             _IN_MEMORY[source] = model
         return _IN_MEMORY[source]
@@ -138,8 +161,8 @@ def default_device(source: str) -> tuple[str, Any]:
     return "cpu", torch.float32
 
 
-def defaults_of(source: str) -> dict[str, Any]:
-    """Sampling settings of a model, without loading or downloading it."""
+def defaults_of(source: str, family: str | None = None) -> dict[str, Any]:
+    """Sampling settings of a model, without loading or downloading it; ``family`` as :meth:`Models.family` gives it."""
     from phys_pipeline.families import find_family
 
-    return find_family(source).generation_defaults(source)
+    return find_family(source, family).generation_defaults(source)

@@ -47,9 +47,13 @@ def player_value(
     }
 
 
-def blind_value(files: Mapping[str, Path], text: str) -> dict[str, Any]:
-    """The value for a trial of a blind study: no scores, labels that say the side alone, and sides that stay."""
-    return {**player_value(files, {"left": None, "right": None}, labels=("Left", "Right"), about=text), "blind": True}
+def blind_value(files: Mapping[str, Path], text: str, token: str) -> dict[str, Any]:
+    """The value for a trial of a blind study: no scores, labels that say the side alone, and sides that stay.
+
+    The player says ``token`` with all it tells about this trial.
+    """
+    value = player_value(files, {"left": None, "right": None}, labels=("Left", "Right"), about=text)
+    return {**value, "blind": True, "token": token}
 
 
 def _file_data(path: Path | None) -> dict[str, Any] | None:

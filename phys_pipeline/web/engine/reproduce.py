@@ -20,12 +20,22 @@ _OPTIONS = {
 
 
 def generate_command(
-    prompt: str, *, model: str, adapter: str, weight: float, seed: int, settings: Mapping[str, Any], precision: str = "fp32"
+    prompt: str,
+    *,
+    model: str,
+    adapter: str,
+    weight: float,
+    seed: int,
+    settings: Mapping[str, Any],
+    precision: str = "fp32",
+    family: str | None = None,
 ) -> str:
     """``phys-pipeline generate ...`` with every setting written out; ``adapter`` as a command line names it, "" for none."""
     words = ["phys-pipeline", "generate", prompt]
     if model != TINY:
         words += ["--model", model]
+    if family is not None:
+        words += ["--family", family]
     if adapter:
         words += ["--adapter", adapter, "--baseline"]
         if weight != 1:

@@ -15,7 +15,8 @@ from phys_pipeline.media.scaling import scaled_while_reading
 from phys_pipeline.media.spectra import PlanePicture, draw_centroid, draw_plane
 from phys_pipeline.media.summary import describe_motion
 from phys_pipeline.media.synthetic import textured_clip
-from phys_pipeline.scoring import check_measurable, score_video, scored_comparison
+from phys_pipeline.scoring import check_measurable, score_file, score_video, scored_comparison
+from phys_pipeline.spectral import MotionReport
 from phys_pipeline.spectral.planes import MotionPlanes, Plane, centroid_over_time, motion_planes
 from phys_pipeline.spectral.report import ANALYSIS_FPS, analysis_size
 from phys_pipeline.spectral.threads import one_torch_thread
@@ -70,20 +71,36 @@ def sample_names() -> list[str]:
     return [*synthetic_samples(), *real]
 
 
-def read_sample(name: str, settings: AppSettings) -> tuple[Video, tuple[int, int], list[str]]:
-    """A sample by its name; MediaError or KeyError never depend on a path that a visitor typed."""
+def score_sample(runs: Runs, name: str, settings: AppSettings, job: Job) -> Run:
+    """Score a sample by its name; MediaError or StopIteration never depend on a path that a visitor typed."""
     made = synthetic_samples()
-    if name in made:
-        video = made[name]()
-        return Video(video.frames, video.timestamps, video.fps, name), (video.height, video.width), []
-    return read_upload(CLIPS / next(known for known in sample_names() if known == name), name, settings)
+    if name not in made:
+        return score_upload(runs, CLIPS / next(known for known in sample_names() if known == name), name, settings, job)
+    video = made[name]()
+    return score_clip(runs, Video(video.frames, video.timestamps, video.fps, name), (video.height, video.width), [], job)
 
 
-def score_clip(runs: Runs, video: Video, size: tuple[int, int], notes: list[str], job: Job) -> Run:
-    """Score a video that was read, draw its pictures and write all into a run; ``size`` is the clip's own (height, width)."""
+def score_upload(runs: Runs, path: Path, name: str, settings: AppSettings, job: Job) -> Run:
+    """Score a file that its owner calls ``name``: within the limits with the numbers of ``phys-pipeline score``."""
+    video, size, notes = read_upload(path, name, settings)
+    return score_clip(
+        runs, video, size, notes, job, lambda: score_file(path, duration=settings.max_seconds, max_frames=settings.max_frames)
+    )
+
+
+def score_clip(
+    runs: Runs, video: Video, size: tuple[int, int], notes: list[str], job: Job, scored: Callable[[], MotionReport] | None = None
+) -> Run:
+    """Score a video that was read, draw its pictures and write all into a run.
+
+    Args:
+        size: the clip's own (height, width).
+        scored: makes the report; default: of ``video``.
+    """
     job.report("scoring the motion")
     check_measurable(video.source or "the video", len(video), *size)
-    report = score_video(video, original_size=size).to_dict()
+    found = scored() if scored is not None else score_video(video, original_size=size)
+    report = {**found.to_dict(), "source": video.source}
     job.report("looking for flashes and cuts")
     events = find_events(video)
     run = runs.new()

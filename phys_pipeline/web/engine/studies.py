@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import secrets
 import shutil
 import time
@@ -19,17 +20,20 @@ from phys_pipeline.evaluation.study.build import build_study
 from phys_pipeline.evaluation.study.report import study_markdown
 from phys_pipeline.evaluation.study.session import Answer, Refused, Session, Study, Trial, read_answers
 from phys_pipeline.web.engine.player import blind_value
+from phys_pipeline.web.engine.runs import Runs
 from phys_pipeline.web.engine.settings import AppSettings
 
+_MOST_PLAYS = 10_000
 PEEKING = "Results looked at while answers come in are too good now and then: decide beforehand how many people you ask."
 
 
 @dataclass
 class Seat:
-    """One participant at one open page; lives on the server alone."""
+    """One participant at one open page; lives on the server alone. ``token`` names the showing of a trial."""
 
     participant: str
     trial: Trial | None = None
+    token: str = ""
     since: float = 0.0
     plays: int = 0
 
@@ -42,6 +46,7 @@ class Studies:
         self._session: Session | None = None
         self._key: Path | None = None
         self._shown = settings.root / "study"
+        self._looks = Runs(settings.root / "study-results")  # two hosts may look at the same time
         if settings.study is not None:
             self.open(settings.study, settings.study_key)
 
@@ -96,20 +101,33 @@ class Studies:
         self._next(seat)
         return seat
 
-    def vote(self, seat: Seat, overall: Any, motion: Any) -> None:
-        """Store both answers and go on. Raises Refused, in words for the participant, when something is missing."""
+    def played(self, seat: Seat, watched: Any) -> None:
+        """Both videos have reached their end, says the page: the pair may be answered. Of an earlier pair it changes nothing."""
+        if seat.trial is not None and isinstance(watched, Mapping) and watched.get("token") == seat.token:
+            seat.plays = max(seat.plays, int(_clamped(watched, "plays", _MOST_PLAYS)))
+
+    def vote(self, seat: Seat, overall: Any, motion: Any, watched: Any) -> None:
+        """Store both answers and go on. Raises Refused, in words for the participant, when something is missing or wrong.
+
+        ``watched`` is what the player tells: token, replays, and the seconds since both videos could play.
+        """
         session = self._running()
         if seat.trial is None:
             raise Refused("there is no pair to answer")
         if not seat.plays:
             raise Refused("please let both videos play to their end first")
-        given = {
-            "trial": seat.trial.trial, "overall": overall, "motion": motion, "seconds": time.monotonic() - seat.since,
-            "plays": seat.plays, "replays": 0,
-        }  # fmt: skip
         if overall is None or motion is None:
             raise Refused("please answer both questions")
-        session.record(seat.participant, given)
+        if not isinstance(watched, Mapping) or watched.get("token") != seat.token:
+            raise Refused("this answer belongs to another pair: look at this one")
+        session.record(
+            seat.participant,
+            {
+                "trial": seat.trial.trial, "overall": overall, "motion": motion, "plays": seat.plays,
+                "seconds": _clamped(watched, "seconds", time.monotonic() - seat.since),
+                "replays": int(_clamped(watched, "replays", _MOST_PLAYS)),
+            },
+        )  # fmt: skip
         self._next(seat)
 
     def progress(self, seat: Seat) -> tuple[int, int]:
@@ -127,15 +145,14 @@ class Studies:
             files[side] = self._shown / name
             if not files[side].is_file():
                 shutil.copyfile(source, files[side])
-        return blind_value(files, seat.trial.text)
+        return blind_value(files, seat.trial.text, seat.token)
 
     def results(self) -> tuple[str, list[Path]]:
         """The analysis so far as Markdown, and files to keep: answers as JSON lines and CSV, the analysis."""
         session = self._running()
         answers = read_answers(session.path)
-        folder = self.settings.root / "study-results"
-        folder.mkdir(exist_ok=True)
-        kept = [folder / "answers.jsonl", folder / "answers.csv"]
+        run = self._looks.new()
+        kept = [run.path("answers.jsonl"), run.path("answers.csv")]
         shutil.copyfile(session.path, kept[0])
         with kept[1].open("w", newline="", encoding="utf-8") as stream:
             writer = csv.DictWriter(stream, [field.name for field in fields(Answer)])
@@ -145,7 +162,7 @@ class Studies:
             return f"{len(answers)} answers. Without the study's key nothing can be said about them.", kept
         found = analyse(session.study, read_key(self._key), answers)
         text = study_markdown(found)
-        kept += [folder / "analysis.md", folder / "analysis.json"]
+        kept += [run.path("analysis.md"), run.path("analysis.json")]
         kept[2].write_text(text, encoding="utf-8")
         kept[3].write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         return f"{rates(found)}\n\n{PEEKING}\n\n{text}", kept
@@ -157,7 +174,15 @@ class Studies:
 
     def _next(self, seat: Seat) -> None:
         seat.trial = self._running().next_trial(seat.participant)
-        seat.since, seat.plays = time.monotonic(), 0
+        seat.since, seat.plays, seat.token = time.monotonic(), 0, secrets.token_hex(8)
+
+
+def _clamped(watched: Mapping[str, Any], name: str, largest: float) -> float:
+    """A number that a page tells, in [0, largest]. Raises Refused for what is no number."""
+    value = watched.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise Refused(f"{name} must be a number: reload the page")
+    return min(max(0.0, float(value)), largest)
 
 
 def rates(found: Mapping[str, Any]) -> str:

@@ -6,10 +6,12 @@ import atexit
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -64,12 +66,11 @@ class Training:
         settings = settings_of(lines)
         source = next((line.partition("=")[2] for line in settings if line.startswith("data=")), None) or self._data(config)
         others = [line for line in settings if not line.startswith("data=")]
-        folder = self.settings.root / "inspection"
-        shutil.rmtree(folder, ignore_errors=True)
-        command = ["-m", "phys_pipeline", "data", "inspect", source, "--config", self._file(config), *others, "-o", str(folder)]
-        report = self._run(command, job)
-        sheet = folder / "contact_sheet.png"
-        return report, sheet.read_bytes() if sheet.is_file() else None
+        with tempfile.TemporaryDirectory(prefix="inspection-", dir=self.settings.root) as folder:
+            command = ["-m", "phys_pipeline", "data", "inspect", source, "--config", self._file(config), *others, "-o", folder]
+            report = self._run(command, job)
+            sheet = Path(folder) / "contact_sheet.png"
+            return report, sheet.read_bytes() if sheet.is_file() else None
 
     def dry_run(self, config: str, lines: str, job: Job) -> str:
         """What a run would do: counts, memory, disk, noise levels."""
@@ -88,7 +89,7 @@ class Training:
         elif resume and self.output is not None:
             output = self.output
         else:
-            output = Path("out") / "app" / f"{Path(config).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+            output = Path("out") / "app" / f"{Path(config).stem}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
         command = [sys.executable, "training/train_lora.py", "--config", file, *settings, f"output_dir={output}"]
         if resume:
             command.append("resume=true")
@@ -100,7 +101,7 @@ class Training:
 
     def _own_device(self, command: Sequence[str], job: Job, started: threading.Event) -> None:
         try:
-            with job.device(), self.log.open("wb") as log:
+            with job.device("a training run"), self.log.open("wb") as log:
                 process = subprocess.Popen(
                     [sys.executable, "-c", _INTERRUPTIBLE, *command], cwd=CHECKOUT, stdout=log, stderr=subprocess.STDOUT,
                     stdin=subprocess.DEVNULL, start_new_session=True,
@@ -167,12 +168,13 @@ class Training:
         videos = json.loads((steps[-1] / "results.json").read_text(encoding="utf-8"))["videos"]
         if not videos:
             return None
-        folder = self.settings.root / "samples"
-        folder.mkdir(exist_ok=True)
+        folder = self.settings.root / "samples" / self.output.name
+        folder.mkdir(parents=True, exist_ok=True)
         copies = []
         for source, name in ((base.parent, "base"), (steps[-1], steps[-1].name)):
             copies.append(folder / f"{name}-{videos[0]['file']}")
-            shutil.copyfile(source / videos[0]["file"], copies[-1])
+            if not copies[-1].is_file() or copies[-1].stat().st_mtime_ns != (source / videos[0]["file"]).stat().st_mtime_ns:
+                shutil.copy2(source / videos[0]["file"], copies[-1])
         return copies[0], copies[1], f"{steps[-1].name}: {videos[0]['prompt']}"
 
     def publish(self, repository: str, private: bool, dry: bool, job: Job) -> str:

@@ -21,7 +21,7 @@ from phys_pipeline.web.engine.compare import (
     make_pairs,
     ranking,
 )  # fmt: skip
-from phys_pipeline.web.engine.jobs import Cancelled, Done, Job
+from phys_pipeline.web.engine.jobs import Cancelled, Done, Job, Progress
 from phys_pipeline.web.engine.models import Models
 from phys_pipeline.web.engine.runs import Runs
 
@@ -65,6 +65,26 @@ def test_the_command_line_says_the_same(settings, given):
     assert program == "phys-pipeline" and options.prompt == given["prompt"] and options.weight == 0.5 and options.baseline
     assert (options.seed, options.num_inference_steps, options.num_frames, options.height) == (3, 2, 5, 16)
     assert (options.model, options.adapter) == (given["model"], given["adapter"])
+
+
+def test_a_family_that_was_chosen_is_in_the_command_line(settings, given, monkeypatch):
+    monkeypatch.setattr(Models, "family", lambda self, chosen, source: chosen)  # as for a model that says none
+    _, run, _, choices = made(settings, {**given, "family": "hunyuan_video", "adapter": "none"})
+    assert choices.family == "hunyuan_video"
+    options = build_parser().parse_args(shlex.split(command_of(run.read(), 3))[1:])
+    assert (
+        options.family == "hunyuan_video" and json.loads(run.path("scores-seed-3.json").read_text())["family"] == "hunyuan_video"
+    )
+
+
+def test_the_time_is_told_from_the_first_step_on(settings, given):
+    first, _, models, choices = made(settings, given)
+    counted = [event for event in first if isinstance(event, Progress) and event.total]
+    assert "known after the first step" in str(counted[0]) and counted[0].seconds_left is None
+    assert all(event.seconds_left is not None and "left" in str(event) for event in counted[1:])
+    again = list(Job().follow(lambda job: make_pairs(models, Runs(settings.root / "runs"), choices, job)))
+    counted = [event for event in again if isinstance(event, Progress) and event.total]
+    assert 0 < counted[0].seconds_left < 1000  # what the first run took
 
 
 def test_without_an_adapter_there_is_one_video(settings, given):

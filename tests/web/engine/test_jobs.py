@@ -25,9 +25,22 @@ def test_progress_then_the_result():
     assert events[0].seconds_left is None and events[3].seconds_left == 0
 
 
+def test_earlier_work_says_how_long_it_takes():
+    def work(job):
+        job.plan(2, seconds=50.0)
+        for step in range(3):
+            job.report("work", step, 2)
+
+    left = [event.seconds_left for event in list(Job().follow(work))[:-1]]
+    assert left[0] == 50.0 and left[1] < 5 and left[2] == 0
+
+
 def test_progress_in_words():
     assert str(Progress("baseline video", 3, 20, 0.1, 42.0)) == "baseline video, step 3 of 20; about 42 s left"
     assert str(Progress("loading the model")) == "loading the model"
+    assert (
+        str(Progress("baseline video", 0, 20)) == "baseline video, step 0 of 20; how long it takes is known after the first step"
+    )
     assert [spoken_seconds(s) for s in (0.2, 89, 200, 8000)] == ["1 s", "89 s", "3 min", "2 h 13 min"]
 
 
@@ -64,9 +77,9 @@ def test_work_ends_at_its_next_report(how):
 
 def test_a_job_waits_for_the_device_and_can_be_cancelled_meanwhile():
     first, second = Job(), Job()
-    with first.device():
+    with first.device("a training run"):
         following = second.follow(lambda job: job.device().__enter__())
-        assert next(following).stage == "waiting for the device"
+        assert next(following).stage == "waiting for a training run"
         second.cancel()
         with pytest.raises(Cancelled):
             list(following)

@@ -8,7 +8,7 @@ import pytest
 
 from phys_pipeline.adapters.embedded import ASSETS, embedded_adapters
 from phys_pipeline.errors import ConfigError, ModelError
-from phys_pipeline.web.engine.models import Models, defaults_of, sample
+from phys_pipeline.web.engine.models import RECOGNISED, Models, defaults_of, sample
 from phys_pipeline.web.engine.settings import is_local
 
 OUTSIDE = ["/etc", "../..", "owner/name", "..", "~", "file:///etc/passwd", "/", "C:\\"]
@@ -45,6 +45,19 @@ def test_the_owner_may_name_folders_and_hub_ids(settings, model_folder, adapter_
         models.source("/no/such/folder")
     with pytest.raises(ConfigError, match="no such adapter"):
         models.adapter("/no/such/folder")
+
+
+def test_a_family_is_used_where_the_model_says_none(settings, model_folder, tmp_path):
+    models = Models(settings)
+    for source in ("tiny", str(model_folder)):
+        for chosen in (RECOGNISED, "", None, "hunyuan_video", "hunyuan-video"):
+            assert models.family(chosen, source) is None
+        with pytest.raises(ConfigError, match="says that it is of the family hunyuan_video, not wan"):
+            models.family("wan", source)
+    assert models.family("wan", "owner/name") == models.family("wan", str(tmp_path)) == "wan"
+    with pytest.raises(ConfigError, match="unknown model family"):
+        models.family("../x", "tiny")
+    assert defaults_of("owner/name", "wan")["num_frames"] > 1  # without asking the Hub
 
 
 def test_only_safetensors_may_be_uploaded(server, tmp_path):

@@ -8,13 +8,14 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
+from phys_pipeline.cli import main
 from phys_pipeline.errors import MediaError
 from phys_pipeline.media import Video, probe, write_video
 from phys_pipeline.media.synthetic import textured_clip
 from phys_pipeline.web.engine.jobs import Job
 from phys_pipeline.web.engine.player import on_one_clock, player_value, read_upload
 from phys_pipeline.web.engine.runs import Runs
-from phys_pipeline.web.engine.score import PICTURES, downloads, read_sample, sample_names, score_clip
+from phys_pipeline.web.engine.score import PICTURES, downloads, sample_names, score_clip, score_sample, score_upload
 from phys_pipeline.web.engine.two import compare_two, names_of
 
 
@@ -27,7 +28,7 @@ def video(frames=16, fps=8.0, **motion):
 
 def test_a_clip_of_known_motion(settings):
     name = "broken: clockwise turn with a flash"
-    run = score_clip(Runs(settings.root / "runs"), *read_sample(name, settings), Job())
+    run = score_sample(Runs(settings.root / "runs"), name, settings, Job())
     content = run.read()
     assert content["summary"].startswith("Mostly rotation, 55 degrees/s clockwise") and "flash at 0.8 s" in content["summary"]
     assert {path.name for path in downloads(run)} == {"scored.mp4", "scores.json", *(name for name, _ in PICTURES)}
@@ -43,6 +44,18 @@ def test_a_clip_of_known_motion(settings):
         and value["frames"] == 32
         and len(value["series"][0]["windows"]) == len(content["report"]["timeline"])
     )
+
+
+@pytest.mark.parametrize("height", [96, 1000])  # the larger one is reduced for the page
+def test_the_numbers_are_those_of_the_command_line(settings, tmp_path, capsys, height):
+    clip = Video.from_tensor(textured_clip(20, height, 64, seed=2, velocity=(1.0, 0.5)).video, 12.0)
+    path = write_video(tmp_path / "clip.mp4", clip)
+    content = score_upload(Runs(settings.root / "runs"), path, "mine.mp4", settings, Job()).read()
+    capsys.readouterr()
+    assert main(["score", "--json", str(path)]) == 0
+    (expected,) = json.loads(capsys.readouterr().out)["reports"]
+    assert content["report"] == {**expected, "source": "mine.mp4"}
+    assert bool(content["notes"]) == (height > settings.largest_side)
 
 
 def test_limits_are_told(settings, tmp_path):
