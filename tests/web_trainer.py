@@ -20,7 +20,7 @@ first = 3 if settings.get("resume") else 1
 try:
     with (folder / "log.jsonl").open("a") as log:
         for step in range(first, 5000):
-            if step in (5, 10): validate(f"step-{step}")
+            if step in (5, 300): validate(f"step-{step}")
             log.write(json.dumps({"step": step, "denoising": 1 / step, "motion": None}) + "\\n"); log.flush()
             print(f"\\rstep {step}", end="", flush=True); time.sleep(0.02)
 except KeyboardInterrupt:

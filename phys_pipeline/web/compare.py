@@ -66,9 +66,10 @@ class CompareTab(JobTab):
         examples = _example_choices(TINY)
         local = context.settings.local
         with gr.Row():
-            self.prompt = gr.Textbox(label="Prompt", value=examples[0][1] if examples else "", scale=3, max_length=1000,
+            self.prompt = gr.Textbox(label="Prompt", value=examples[0][1] if examples else "", scale=3, max_length=1000, min_width=280,
                                      elem_id="compare-prompt")  # fmt: skip
-            self.example = gr.Dropdown(examples, value=None, label="Examples by motion", scale=2, elem_id="compare-example")
+            self.example = gr.Dropdown(examples, value=None, label="Examples by motion", scale=2,
+                                       min_width=280, elem_id="compare-example")  # fmt: skip
         with gr.Row():
             self.seed = gr.Number(0, label="Seed", info="-1 draws one", precision=0, elem_id="compare-seed")
             self.count = gr.Slider(1, MOST_SEEDS, 1, step=1, label="Seeds, from this one on", elem_id="compare-count")

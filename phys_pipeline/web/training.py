@@ -11,6 +11,7 @@ import pandas
 
 from phys_pipeline.web.component import sync_compare
 from phys_pipeline.web.context import Context, status_html
+from phys_pipeline.web.engine.hidden_paths import without_paths
 from phys_pipeline.web.engine.jobs import Cancelled, Done, Job
 from phys_pipeline.web.engine.player import player_value
 from phys_pipeline.web.engine.training import CURVES, Training, configs
@@ -129,7 +130,7 @@ class TrainingTab:
         for name in CURVES:
             known = [(record["step"], record[name]) for record in records if record.get(name) is not None]
             frame = pandas.DataFrame(known, columns=["step", name])
-            plots.append(gr.LinePlot(value=frame, visible=bool(known)))
+            plots.append(gr.LinePlot(value=frame, visible=len(known) > 1))
         found = self.training.samples()
         player = gr.skip()
         if found is not None:
@@ -138,7 +139,7 @@ class TrainingTab:
                 {"left": base, "right": newest}, {"left": None, "right": None}, labels=("Base model", about), about=about
             )
             player = gr.HTML(value=value, visible=True)
-        return (status_html(text, running), *plots, player, tail, gr.Timer(active=running))
+        return (status_html(text, running), *plots, player, without_paths(tail), gr.Timer(active=running))
 
     def _followed(self, what: str, request: gr.Request, work: Callable[[Job], Any]) -> Iterator[tuple[str, Any]]:
         """``(status, None)`` at once, then ``(status, result)``."""
@@ -158,6 +159,6 @@ class TrainingTab:
             picture = f'<img alt="First frames of the clips" style="max-width:100%" src="data:image/png;base64,{data}">'
         return (
             status_html(now, running=not now.endswith(("Done.", "Cancelled."))),
-            gr.Textbox(value=text, visible=bool(text)),
+            gr.Textbox(value=without_paths(text), visible=bool(text)),
             picture,
         )

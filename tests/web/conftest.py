@@ -71,8 +71,9 @@ def browser():
         if os.environ.get("CI"):
             pytest.fail("no Chromium: install one, these tests may not be left out in CI")
         pytest.skip("no Chromium is installed")
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=60_000)  # milliseconds; machines that run tests are busy
     with sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield opened
