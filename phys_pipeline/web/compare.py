@@ -66,8 +66,8 @@ class CompareTab(JobTab):
         examples = _example_choices(TINY)
         local = context.settings.local
         with gr.Row():
-            self.prompt = gr.Textbox(label="Prompt", value=examples[0][1] if examples else "", scale=3, max_length=1000, min_width=280,
-                                     elem_id="compare-prompt")  # fmt: skip
+            self.prompt = gr.Textbox(label="Prompt", value=examples[0][1] if examples else "", scale=3, max_length=1000,
+                                     min_width=280, elem_id="compare-prompt")  # fmt: skip
             self.example = gr.Dropdown(examples, value=None, label="Examples by motion", scale=2,
                                        min_width=280, elem_id="compare-example")  # fmt: skip
         with gr.Row():

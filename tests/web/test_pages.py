@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import expect
 
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 
@@ -118,7 +119,7 @@ def test_several_seeds_are_cards_sorted_by_score(page):
     page.wait_for_function("document.querySelectorAll('#compare-grid button')[2].getAttribute('aria-pressed') === 'true'")
     seed = re.search(r"Seed (\d+)", cards.nth(2).inner_text()).group(1)
     page.get_by_role("button", name="Download and repeat").click()
-    page.wait_for_function(f"document.querySelector('#compare-command textarea').value.includes('--seed {seed}')")
+    expect(page.locator("#compare-command textarea")).to_have_value(re.compile(f"--seed {seed} "))
 
 
 def test_cancel_stops_the_work(page, app):

@@ -81,8 +81,10 @@ class Training:
         self._check()
         settings = settings_of(lines)
         file = self._file(config)
-        if self.is_running:
-            raise ConfigError("a training run is going on: stop it first")
+        with self._lock:
+            if self.is_running:
+                raise ConfigError("a training run is going on: stop it first")
+            self._stopping = job = Job()
         named = next((line.partition("=")[2] for line in settings if line.startswith("output_dir=")), None)
         if named is not None:
             output = Path(named)
@@ -95,8 +97,7 @@ class Training:
             command.append("resume=true")
         self.output = CHECKOUT / output
         started = threading.Event()
-        self._stopping = Job()
-        threading.Thread(target=self._own_device, args=(command, self._stopping, started), daemon=True).start()
+        threading.Thread(target=self._own_device, args=(command, job, started), daemon=True).start()
         started.wait(timeout=5)
 
     def _own_device(self, command: Sequence[str], job: Job, started: threading.Event) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from dataclasses import replace
 
 import pytest
@@ -51,6 +52,28 @@ def test_start_watch_stop_resume(training):
     with Job().device():
         pass  # free again
     assert training.stop() == "No training run is going on."
+
+
+def test_of_two_starts_at_once_one_is_refused(training, monkeypatch):
+    begun, go = [], threading.Event()
+    monkeypatch.setattr(Training, "_own_device", lambda self, command, job, started: (begun.append(command), started.set()))
+    monkeypatch.setattr(module, "settings_of", lambda lines: go.wait(10) and [])
+    refused = []
+
+    def start():
+        try:
+            training.start("tiny.yaml", "")
+        except ConfigError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=start) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert len(begun) == 1 and len(refused) == 4 and all("stop it first" in text for text in refused)
+    training._stopping = None  # nothing runs
 
 
 def test_a_run_of_an_app_in_the_background_can_be_stopped(training):
