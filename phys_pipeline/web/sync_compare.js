@@ -290,6 +290,9 @@ function load() {
     figures[index].querySelector("figcaption").textContent = labels[index] || "";
     figures[index].querySelector(".box").style.aspectRatio = String(value.aspect || 1.5);
   });
+  one(".hint").textContent = series.some((scores) => scores && scores.windows.length > 1)
+    ? "Motion loss over time; lower is steadier. Drag or click to move in time."
+    : "Motion loss; lower is steadier. The clip is as short as one window, so there is one value. Drag or click to move in time.";
   setView(view.value);
   table();
   describe();

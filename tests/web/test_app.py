@@ -272,6 +272,7 @@ def test_ten_visitors_at_once(served_alone):
     for _ in range(2):  # what is not freed grows in each round
         ten_visitors(served_alone.url, prompts)
     after = resident(served_alone.pid)
+    print(f"{before / 2**20:.0f} -> {after / 2**20:.0f} MiB")
     assert after < 1.1 * before, f"{before / 2**20:.0f} MiB before, {after / 2**20:.0f} MiB after two more rounds"
 
 
