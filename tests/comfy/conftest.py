@@ -1,4 +1,4 @@
-"""Real ComfyUI for the tests in this folder; they are left out where ``make test-comfy`` has not built it."""
+"""Real ComfyUI for the tests in this folder, built by ``make test-comfy``; without COMFY_CACHE pytest leaves the folder out."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ VERSIONS = NEWEST, OLDEST = [engine.version for engine in build.ENGINES]
 
 @pytest.fixture(scope="session")
 def environment() -> Path:
-    found = build.find(Path(os.environ.get("COMFY_CACHE", ROOT / ".comfy")))
+    found = build.find(Path(os.environ["COMFY_CACHE"]))
     if found is None:
-        pytest.skip("no ComfyUI here: `make test-comfy` builds it")
+        pytest.exit(f"no ComfyUI in {os.environ['COMFY_CACHE']}: `make test-comfy` builds it", returncode=1)
     return found
 
 

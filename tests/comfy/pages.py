@@ -8,6 +8,7 @@ from typing import Any
 
 from browser import Page
 from graphs import Graph
+from PIL import Image
 from server import Server
 
 _FIT = """(() => {
@@ -21,16 +22,18 @@ _FIT = """(() => {
     app.canvas.ds.scale = scale;
     app.canvas.ds.offset = [90 / scale - left, 110 / scale - top];
     app.canvas.setDirty(true, true);
-    return scale;
+    const width = (right - left) * scale, height = (bottom - top) * scale;
+    return [box.left + 90, box.top + 110, box.left + 90 + width, box.top + 110 + height];
 })()"""
 
 _QUIET = {
     "Comfy.TutorialCompleted": True, "Comfy.InstalledVersion": "9.9.9", "Comfy.Workflow.ShowMissingModelsWarning": False,
-    "Comfy.Minimap.Visible": False, "LiteGraph.Canvas.MinFontSizeForLOD": 0,  # letters at any zoom
+    "Comfy.Minimap.Visible": False, "Comfy.Graph.CanvasInfo": False,
+    "LiteGraph.Canvas.MinFontSizeForLOD": 0,  # letters at any zoom
 }  # fmt: skip
 _ROOM = {  # for what they show once they have run
-    "PhysMotion_SpectralScore": [250, 520], "PhysMotion_ScoreReport": [320, 520], "PhysMotion_EmbeddedDemo": [280, 300],
-    "PhysMotion_MotionFilter": [300, 380], "SaveVideo": [460, 420],
+    "PhysMotion_SpectralScore": [250, 500], "PhysMotion_ScoreReport": [340, 500], "PhysMotion_EmbeddedDemo": [280, 260],
+    "PhysMotion_MotionFilter": [300, 320], "SaveVideo": [640, 420],
 }  # fmt: skip
 _VIDEOS = """((type) => {
     const node = window.app.graph._nodes.find(node => node.type === type);
@@ -67,13 +70,10 @@ def wait_for_video(page: Page, kind: str, seconds: float) -> None:
     page.wait(f"{_VIDEOS}('{kind}') > 0", seconds)
 
 
-def fit(page: Page) -> float:
-    """Move the whole graph into view; returns the zoom."""
-    return float(page.evaluate(_FIT))
-
-
-def picture(page: Page, path: Path) -> Path:
-    fit(page)
+def picture(page: Page, path: Path) -> Image.Image:
+    """The whole graph, cut out of the page, which is kept at ``path``."""
+    left, top, right, bottom = page.evaluate(_FIT)
     page.evaluate("new Promise(done => setTimeout(done, 700))")
     page.screenshot(path)
-    return path
+    with Image.open(path) as whole:
+        return whole.convert("RGB").crop((int(left) - 25, int(top) - 25, int(right) + 25, int(bottom) + 25))

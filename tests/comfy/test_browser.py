@@ -1,16 +1,11 @@
 """The real pages: an example opens from the template list, nodes have names, tooltips and help, it runs, the video plays."""
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 from browser import EXECUTABLE, Page
-from pages import fit, ready, wait_for_video
-from PIL import Image
+from pages import ready, wait_for_video
 from server import PACK
-
-SHOTS = os.environ.get("COMFY_SCREENSHOT")  # a file to write the picture of the documentation to
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +36,6 @@ def test_an_example_runs_in_the_pages(newest, page):
     page.evaluate("window.app.queuePrompt(0)")
     wait_for_video(page, "SaveVideo", 600)
     assert not [line for line in page.console if "physmotion" in line.lower() or "PhysMotion" in line]
-    fit(page)
-    page.evaluate("new Promise(done => setTimeout(done, 1500))")
-    if SHOTS:
-        page.screenshot(Path(SHOTS))
-        Image.open(SHOTS).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(SHOTS, optimize=True)
 
 
 def test_names_and_tooltips_are_in_the_pages(page):

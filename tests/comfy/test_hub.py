@@ -1,12 +1,13 @@
 """The node that fetches adapters, in a server that has a Hub on the loopback address."""
 
 import json
+import time
 
 import pytest
 from assets import DIFFUSERS
 from build import ENGINES
 from graphs import load_lora, look, native, own, sampled
-from hub_server import HubServer
+from hub_server import Fault, HubServer
 from hub_server.server import TOKEN
 from server import Server
 
@@ -19,16 +20,17 @@ def from_hub(**inputs):
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory, models):
-    """owner/motion has the diffusers adapter of the tiny native model."""
+    """owner/motion, owner/cut and owner/slow have the diffusers adapter of the tiny native model."""
     import hashlib
 
     with HubServer(tmp_path_factory.mktemp("hub"), xet=False) as hub:
         data = (models / "loras" / DIFFUSERS).read_bytes()
-        repo, _ = hub.store.create("model", "owner/motion", hub.store.accounts[TOKEN], private=False)
         digest = hashlib.sha256(data).hexdigest()
         hub.store.large_file(digest).write_bytes(data)
-        tree = {**dict(repo.head.tree), "pytorch_lora_weights.safetensors": hub.store.large_entry(digest, len(data))}
-        hub.store.commit(repo, "refs/heads/main", tree, "fill", "", "owner")
+        for name in ("motion", "cut", "slow"):
+            repo, _ = hub.store.create("model", f"owner/{name}", hub.store.accounts[TOKEN], private=False)
+            tree = {**dict(repo.head.tree), "pytorch_lora_weights.safetensors": hub.store.large_entry(digest, len(data))}
+            hub.store.commit(repo, "refs/heads/main", tree, "fill", "", "owner")
         yield hub
 
 
@@ -58,6 +60,32 @@ def test_fetched_and_applied(connected, hub):
     assert len(hub.log) == asked
     about = connected.get("/object_info/PhysMotion_LoadLoRA")["PhysMotion_LoadLoRA"]
     assert name in about["input"]["required"]["lora_name"][1]["options"]
+
+
+def test_a_bar_shows_how_much_is_here(connected, hub, models):
+    """The connection breaks in the middle and the client goes on from there, so that there is something to see."""
+    size = (models / "loras" / DIFFUSERS).stat().st_size
+    hub.inject(Fault("GET /download", cut=size // 2), Fault("GET /download", delay=2.0))
+    with connected.listening() as heard:
+        connected.run({"2": from_hub(repo_id="owner/cut"), "91": look(["2", 1])}).ok()
+    hub.calm()
+    bar = [about["value"] for kind, about in heard if kind == "progress" and about["max"] == size]
+    assert bar == sorted(bar) and any(0 < value < size for value in bar), (bar, size)
+    assert any("owner/cut: " in about and " MB" in about for kind, about in heard if kind == "text")
+
+
+def test_interrupt_ends_the_download(connected, hub):
+    """At once, though the Hub would take ten minutes; the next prompt gets the file."""
+    hub.inject(Fault("GET /download", delay=600.0))
+    graph, asked = {"2": from_hub(repo_id="owner/slow"), "91": look(["2", 1])}, len(hub.log)
+    prompt = connected.queue(graph)
+    while not any("/download" in request.path for request in hub.log[asked:]):
+        time.sleep(0.05)
+    connected.post("/interrupt", {})
+    assert connected.finished(prompt, 60).message("execution_interrupted") is not None
+    hub.calm()
+    assert not list((connected.base / "models" / "loras" / "physmotion").glob("owner__slow/*/*"))
+    connected.run(graph).ok()
 
 
 @pytest.mark.parametrize(
