@@ -36,10 +36,7 @@ class AdapterFromHub(io.ComfyNode):
                 field(io.String, "revision", default="main"),
                 field(io.Boolean, "offline_only", default=False),
             ],
-            outputs=[
-                result(MOTION_ADAPTER, "adapter"),
-                result(io.String, "lora_name"),
-            ],
+            outputs=[result(MOTION_ADAPTER, "adapter"), result(io.String, "lora_name")],
             hidden=[io.Hidden.unique_id],
         )
 

@@ -86,10 +86,7 @@ class SideBySide(io.ComfyNode):
                 field(MOTION_SCORE, "scores_a", optional=True),
                 field(MOTION_SCORE, "scores_b", optional=True),
             ],
-            outputs=[
-                result(io.Video, "video"),
-                result(io.Image, "images"),
-            ],
+            outputs=[result(io.Video, "video"), result(io.Image, "images")],
         )
 
     @classmethod

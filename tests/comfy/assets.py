@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
 from benchmarks.comfyui_loader import WAN_ATTENTION_AND_FEED_FORWARD, base_model, comfyui_weights
@@ -111,8 +109,3 @@ def _embedded(path: Path, folder: Path) -> None:
     model = load_model("tiny").pipeline.transformer
     adapter = trained(model, folder, target_modules=LORA_ATTENTION, r=4, lora_alpha=4)
     shutil.copy(adapter / "pytorch_lora_weights.safetensors", path)
-
-
-def metadata(path: Path) -> dict[str, Any]:
-    with safe_open(path, "pt") as file:
-        return {key: json.loads(value) for key, value in (file.metadata() or {}).items() if value.startswith("{")}

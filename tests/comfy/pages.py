@@ -18,12 +18,12 @@ _FIT = """(() => {
         left = Math.min(left, node.pos[0]); top = Math.min(top, node.pos[1] - 40);
         right = Math.max(right, node.pos[0] + node.size[0]); bottom = Math.max(bottom, node.pos[1] + node.size[1]);
     }
-    const scale = Math.min((box.width - 160) / (right - left), (box.height - 150) / (bottom - top), 1.0);
+    const scale = Math.min((box.width - 160) / (right - left), (box.height - 180) / (bottom - top), 1.0);
     app.canvas.ds.scale = scale;
-    app.canvas.ds.offset = [90 / scale - left, 110 / scale - top];
+    app.canvas.ds.offset = [90 / scale - left, 140 / scale - top];
     app.canvas.setDirty(true, true);
     const width = (right - left) * scale, height = (bottom - top) * scale;
-    return [box.left + 90, box.top + 110, box.left + 90 + width, box.top + 110 + height];
+    return [box.left + 90, box.top + 140, box.left + 90 + width, box.top + 140 + height];
 })()"""
 
 _QUIET = {
@@ -33,7 +33,7 @@ _QUIET = {
 }  # fmt: skip
 _ROOM = {  # for what they show once they have run
     "PhysMotion_SpectralScore": [250, 500], "PhysMotion_ScoreReport": [340, 500], "PhysMotion_EmbeddedDemo": [280, 260],
-    "PhysMotion_MotionFilter": [300, 320], "SaveVideo": [640, 420],
+    "PhysMotion_MotionFilter": [300, 320], "SaveVideo": [560, 420],
 }  # fmt: skip
 _VIDEOS = """((type) => {
     const node = window.app.graph._nodes.find(node => node.type === type);
@@ -61,7 +61,7 @@ def open_graph(page: Page, graph: Graph) -> dict[str, Any]:
     )
     page.evaluate(f"(room => window.app.graph._nodes.forEach(n => room[n.type] && n.setSize(room[n.type])))({json.dumps(_ROOM)})")
     page.evaluate("window.app.graph.arrange(60)")
-    page.evaluate(_FIT)
+    fit(page)
     return json.loads(page.evaluate("JSON.stringify(window.app.graph.serialize())"))
 
 
@@ -70,9 +70,26 @@ def wait_for_video(page: Page, kind: str, seconds: float) -> None:
     page.wait(f"{_VIDEOS}('{kind}') > 0", seconds)
 
 
+def fit(page: Page) -> list[float]:
+    """Move the whole graph into view; returns its left, top, right and bottom in the window."""
+    return list(page.evaluate(_FIT))
+
+
+def point_at(page: Page, kind: str, widget: str) -> None:
+    """Move the mouse onto a widget of the first node of a class."""
+    place = page.evaluate(
+        f"(() => {{ const node = window.app.graph._nodes.find(n => n.type === '{kind}'), ds = window.app.canvas.ds;"
+        f" const y = node.pos[1] + node.widgets.find(w => w.name === '{widget}').last_y + 10, x = node.pos[0] + node.size[0] / 2;"
+        " const box = window.app.canvas.canvas.getBoundingClientRect();"
+        " return [box.left + (x + ds.offset[0]) * ds.scale, box.top + (y + ds.offset[1]) * ds.scale]; })()"
+    )
+    page.move(place[0] - 3, place[1])
+    page.move(*place)
+
+
 def picture(page: Page, path: Path) -> Image.Image:
     """The whole graph, cut out of the page, which is kept at ``path``."""
-    left, top, right, bottom = page.evaluate(_FIT)
+    left, top, right, bottom = fit(page)
     page.evaluate("new Promise(done => setTimeout(done, 700))")
     page.screenshot(path)
     with Image.open(path) as whole:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import threading
@@ -219,8 +218,3 @@ class Result:
 def output_file(server: Server, entry: dict[str, str]) -> Path:
     """The file that an entry of ``outputs`` names."""
     return server.base / entry["type"] / entry["subfolder"] / entry["filename"]
-
-
-def clean(base: Path) -> None:
-    shutil.rmtree(base / "output", ignore_errors=True)
-    (base / "output").mkdir()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from browser import EXECUTABLE, Page
-from pages import ready, wait_for_video
+from pages import fit, point_at, ready, wait_for_video
 from server import PACK
 
 
@@ -39,13 +39,18 @@ def test_an_example_runs_in_the_pages(newest, page):
 
 
 def test_names_and_tooltips_are_in_the_pages(page):
-    """The definitions that the pages draw names and tooltips from."""
+    """The definitions that the pages draw names and tooltips from; and one that appears below the mouse."""
     about = page.evaluate(
         "(() => { const data = LiteGraph.registered_node_types['PhysMotion_LoadLoRA'].nodeData; return {title: data.display_name,"
         " description: data.description, tip: data.input.required.strength[1].tooltip}; })()"
     )
     assert about["title"] == "Load Motion LoRA"
     assert "whatever program saved it" in about["description"] and "0 leaves the model" in about["tip"]
+    fit(page)
+    page.evaluate("new Promise(done => setTimeout(done, 500))")
+    assert "calibrated is what comparisons use" not in text(page)
+    point_at(page, "PhysMotion_SpectralScore", "preset")
+    page.wait("document.body.innerText.includes('calibrated is what comparisons use')", 60)
 
 
 def test_help_opens(page):

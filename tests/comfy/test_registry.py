@@ -96,8 +96,8 @@ def test_only_the_publisher_is_missing(tool):
     said = run.stdout + run.stderr
     assert run.returncode == 1 and "Publisher ID is required" in said, said
     read = (
-        "import json; from dataclasses import asdict; from comfy_cli.registry.config_parser import extract_node_configuration as e;"
-        "print(json.dumps(asdict(e('pyproject.toml'))))"
+        "import json; from dataclasses import asdict; from comfy_cli.registry import config_parser as p;"
+        "print(json.dumps(asdict(p.extract_node_configuration('pyproject.toml'))))"
     )
     python = run.args[0]
     found = subprocess.run([python, "-c", read], cwd=pack, capture_output=True, text=True, check=True).stdout

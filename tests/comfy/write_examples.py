@@ -12,6 +12,7 @@ import json
 import shutil
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import build  # noqa: E402
 from assets import write_models  # noqa: E402
 from browser import Page  # noqa: E402
 from examples import EXAMPLES  # noqa: E402
+from graphs import Graph  # noqa: E402
 from pages import open_graph, picture, ready, wait_for_video  # noqa: E402
 from PIL import Image  # noqa: E402
 from server import Server  # noqa: E402
@@ -57,31 +59,36 @@ def main() -> None:
             (models / kind / name).touch()
         shutil.copy(next(iter(embedded_adapters().values())).file, models / "loras" / ADAPTER)
         (base / "models").symlink_to(models)
-        with (
-            Server(environment, build.ENGINES[0].version, base, frontend=True) as server,
-            Page(Path(scratch) / "profile", 1600, 900) as page,
-        ):
-            ready(page, server)
+        with Server(environment, build.ENGINES[0].version, base, frontend=True) as server:
             for name, graph in EXAMPLES.items():
-                workflow = open_graph(page, graph)
-                (TARGET / f"{name}.json").write_text(json.dumps(tidy(workflow), indent=1, ensure_ascii=False) + "\n", "utf-8")
-                if name != "hunyuan_ab_native":
-                    run(page)
-                shot = Path(scratch) / "page.png"
-                (TARGET / f"{name}.jpg").write_bytes(jpeg(picture(page, shot)))
-                if name == "embedded_demo":
-                    png(shot)
+                # a new browser for each: pages keep what nodes of an earlier graph have shown, and ask before they are left
+                with Page(Path(scratch) / f"profile-{name}", 1600, 900) as page:
+                    write(name, graph, server, page, Path(scratch) / "page.png")
                 print(name, flush=True)
 
 
-def run(page: Page) -> None:
-    """Queue what the page shows, an adapter chosen where none is, and wait for the video and for what is said about the job."""
+def write(name: str, graph: Graph, server: Server, page: Page, shot: Path) -> None:
+    """One example's workflow and picture, and the documentation's picture."""
+    ready(page, server)
+    workflow = open_graph(page, graph)
+    (TARGET / f"{name}.json").write_text(json.dumps(tidy(workflow), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    if name != "hunyuan_ab_native":
+        run(page, server)
+    (TARGET / f"{name}.jpg").write_bytes(jpeg(picture(page, shot)))
+    if name == "embedded_demo":
+        png(shot)
+
+
+def run(page: Page, server: Server) -> None:
+    """Queue what the page shows, an adapter chosen where none is, and wait until all is shown and said about the job."""
     page.evaluate(
         "window.app.graph._nodes.filter(node => node.type === 'PhysMotion_PipelineLoRA')"
         f".forEach(node => {{ node.widgets.find(w => w.name === 'lora_name').value = '{ADAPTER}'; }})"
     )
     page.evaluate("window.app.queuePrompt(0)")
     wait_for_video(page, "SaveVideo", 1800)
+    while any(server.get("/queue").values()):
+        time.sleep(0.5)
     page.evaluate("new Promise(done => setTimeout(done, 8000))")
 
 
