@@ -61,17 +61,17 @@ class _Arriving:
     """A download's progress, on the node's bar and in words; called again and again while it goes on."""
 
     def __init__(self, cls: type[io.ComfyNode], repo_id: str) -> None:
-        self._cls, self._repo_id, self._size = cls, repo_id, 0
-        self._before = arrived(repo_id)
+        self._cls, self._repo_id, self._before, self._size = cls, repo_id, 0, 0
         self._bar: Any = None
 
     def starts(self, size: int) -> None:
         """Called by the thread that downloads, which may not touch the bar."""
-        self._size = size
+        self._before, self._size = arrived(self._repo_id), size
 
     def __call__(self) -> None:
         if not self._size:
-            return say(self._cls, f"looking for {self._repo_id}")
+            say(self._cls, f"looking for {self._repo_id}")
+            return
         here = min(max(0, arrived(self._repo_id) - self._before), self._size)
         self._bar = self._bar or comfy.utils.ProgressBar(self._size)
         self._bar.update_absolute(here)

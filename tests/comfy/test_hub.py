@@ -96,6 +96,7 @@ def test_interrupt_ends_the_download(connected, hub):
         ({"filename": "../../x.safetensors"}, "no safetensors file"),
         ({"filename": "weights.pt"}, "no safetensors file"),
         ({"repo_id": "https://elsewhere.org/owner/motion"}, "write owner/name"),
+        ({"repo_id": f"owner/{'x' * 300}"}, "owner/x"),
         ({"repo_id": "owner/nothing"}, "owner/nothing"),
         ({"repo_id": "owner/other", "offline_only": True}, "offline_only"),
     ],
