@@ -75,6 +75,10 @@ class Page:
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, text=text, windowsVirtualKeyCode=code)
         self._call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)
 
+    def move(self, x: float, y: float) -> None:
+        """Move the mouse to a place in the window."""
+        self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
     def screenshot(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot", captureBeyondViewport=True)["data"]))
 

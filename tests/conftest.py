@@ -18,6 +18,13 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# Real ComfyUI, which is built elsewhere first
+collect_ignore = [] if "COMFY_CACHE" in os.environ else ["comfy"]
+
+
+def pytest_report_header():
+    return "tests/comfy is left out: `make test-comfy` builds ComfyUI and runs it" if collect_ignore else None
+
 
 @pytest.fixture
 def fresh_accelerate_state(monkeypatch):

@@ -3,6 +3,7 @@
     python training/evaluate_world.py --model out/world/model --report docs/results/world_model.md
     python training/evaluate_world.py --report docs/results/world_judges.md     # the clean clips alone: are the judges right?
 
+A third column holds the clean clips as the model's autoencoder gives them back: no video of the model can be better.
 Direction, jerk and residual come from `phys-pipeline evaluate`; sharpness is the power of fine detail, and the area of a single
 shape on a plain ground is followed by training/tiny_tracker.py. Rows stay in --work, from which an interrupted run goes on.
 """
@@ -14,6 +15,7 @@ import json
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `training` and `phys_pipeline` are found
 
@@ -33,7 +35,7 @@ from training.world.clips import WorldClip
 from training.world.prompts import held_out_clips, labels_of
 
 METRICS = ("direction_accuracy", "sim2_jerk", "sim2_residual", "active_share")
-CLEAN, MODEL = "clean", "model"
+CLEAN, DECODED, MODEL = "clean", "autoencoder", "model"
 FPS = 8.0
 _FINE = 0.25  # cycles per pixel, half of the highest
 _PLAIN = 0.03  # standard deviation of the top border in any colour
@@ -68,6 +70,13 @@ def sample_of(clip: WorldClip, number: int, video: torch.Tensor, column: str) ->
     return VideoSample(f"w{number:03d}", column, clip.caption, seed=number, frames=frames, fps=FPS, labels=labels_of(clip))
 
 
+@torch.no_grad()
+def encoded_and_decoded(vae: Any, video: torch.Tensor) -> torch.Tensor:  # (3, T, H, W) in [0, 1]
+    """The clip as the autoencoder gives it back, of the same shape."""
+    latents = vae.encode(2 * video[None] - 1).latent_dist.mode()  # (1, C, T, h, w)
+    return (vae.decode(latents).sample[0] / 2 + 0.5).clamp(0, 1)
+
+
 def stratum_of(clip: WorldClip) -> str:
     """What a row of the table gathers: the body's motion, the camera's, or an event."""
     if clip.scene.kind == "event":
@@ -90,10 +99,10 @@ def report(clips: list[WorldClip], videos: dict[str, list[torch.Tensor]], rows: 
     """The Markdown page."""
     order = list(videos)
     lines = ["# Held-out prompts of the world", "", f"Made by `{command}`. {about}", ""]
-    lines += [
-        "The clean column holds procedural clips of the same scenes without flaws: what the judges give perfect motion.",
-        "",
-    ]
+    lines.append("The clean column holds procedural clips of the same scenes without flaws: what the judges give perfect motion.")
+    if DECODED in order:
+        lines.append("The autoencoder's holds them encoded and decoded: no video of the model can be better.")
+    lines.append("")
     lines += ["| Direction as asked | " + " | ".join(order) + " |", "|---|" + "---|" * len(order)]
     right: dict[tuple[str, str], list[float]] = defaultdict(list)
     values: dict[str, dict[str, list[float]]] = {key: {column: [] for column in order} for key in METRICS}
@@ -149,6 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
             pipe.set_progress_bar_config(disable=True)
             stored = json.loads((options.model / "phys_pipeline.json").read_text(encoding="utf-8"))
             seeds = [1000 * options.seed + number for number in range(len(clips))]
+            videos[DECODED] = [encoded_and_decoded(pipe.vae, clip.video) for clip in clips]
             videos[MODEL] = generate(pipe, [clip.caption for clip in clips], seeds, stored["generation"])
             about += f" Model revision {stored['revision']}, {stored['provenance']['steps']} steps."
         samples = [

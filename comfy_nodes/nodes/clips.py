@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-import comfy.model_management
+import comfy.model_management as memory
 import torch
 from comfy_api.latest import Input, InputImpl, Types
 
@@ -36,8 +36,15 @@ def clip_of(images: torch.Tensor, fps: float, source: str = "", each: Step | Non
 
 
 def image_of(clip: Clip, each: Step | None = None) -> torch.Tensor:
-    """A clip as IMAGE where ComfyUI keeps pictures."""
-    return images_of(clip, device=comfy.model_management.intermediate_device(), each=each)
+    """A clip as IMAGE where ComfyUI keeps pictures. MediaError if there is no room: a system without any ends the server."""
+    device, needed = memory.intermediate_device(), 12 * len(clip) * clip.height * clip.width
+    memory.free_memory(needed, device)  # of models, if it is short
+    if needed > (free := memory.get_free_memory(device)):
+        raise MediaError(
+            f"{len(clip)} pictures of {clip.width}x{clip.height} take {needed / 1e9:.1f} GB and {free / 1e9:.1f} GB are free: "
+            "use fewer or smaller ones"
+        )
+    return images_of(clip, device=device, each=each)
 
 
 def video_of(images: torch.Tensor, fps: float, audio: Any = None) -> Input.Video:

@@ -37,12 +37,7 @@ class EmbeddedDemo(io.ComfyNode):
                 field(io.Combo, "lora_name", options=[EMBEDDED, *lora_names()], default=EMBEDDED),
                 field(MOTION_ADAPTER, "adapter", optional=True),
             ],
-            outputs=[
-                result(io.Image, "first"),
-                result(io.Image, "second"),
-                result(io.Float, "fps"),
-                result(io.String, "about"),
-            ],
+            outputs=[result(io.Image, "first"), result(io.Image, "second"), result(io.Float, "fps"), result(io.String, "about")],
             hidden=[io.Hidden.unique_id],
         )
 

@@ -1,4 +1,4 @@
-"""A motion LoRA of any format on ComfyUI's own HunyuanVideo."""
+"""A motion LoRA of any format on ComfyUI's own HunyuanVideo or Wan."""
 
 from __future__ import annotations
 
@@ -29,26 +29,11 @@ class LoadLoRA(io.ComfyNode):
             inputs=[
                 field(io.Model, "model"),
                 field(io.Combo, "lora_name", options=lora_names()),
-                field(
-                    io.Float,
-                    "strength",
-                    default=1.0,
-                    min=-10.0,
-                    max=10.0,
-                    step=0.05,
-                ),
-                field(
-                    io.Combo,
-                    "apply_mode",
-                    options=["merge", "bypass"] if _BYPASS else ["merge"],
-                    default="merge",
-                ),
+                field(io.Float, "strength", default=1.0, min=-10.0, max=10.0, step=0.05),
+                field(io.Combo, "apply_mode", options=["merge", "bypass"] if _BYPASS else ["merge"], default="merge"),
                 field(MOTION_ADAPTER, "adapter", optional=True),
             ],
-            outputs=[
-                result(io.Model, "model"),
-                result(io.String, "info"),
-            ],
+            outputs=[result(io.Model, "model"), result(io.String, "info")],
         )
 
     @classmethod

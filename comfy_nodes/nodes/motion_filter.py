@@ -63,7 +63,12 @@ class MotionFilter(io.ComfyNode):
         if not batches:
             raise MediaError("Motion Filter has no video: connect images or videos")
         steps = Steps(sum(len(frames) for frames, _, _ in batches))
-        reports = [report_of(clip_of(f, rate, f"video {i + 1}", steps)) for i, (f, rate, _) in enumerate(batches)]
+        reports = []
+        for number, (frames, rate, _) in enumerate(batches, 1):
+            try:
+                reports.append(report_of(clip_of(frames, rate, f"video {number}", steps)))
+            except MediaError as error:
+                raise MediaError(f"video {number} of {len(batches)}: {error}") from error
         losses = [loss_of(report, motion_class[0]) for report in reports]
         candidates = [Candidate(i, loss, r["dynamic_degree"]) for i, (loss, r) in enumerate(zip(losses, reports, strict=True))]
         best, marked = judged(candidates)

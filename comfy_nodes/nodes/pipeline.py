@@ -100,19 +100,9 @@ class LoadPipeline(io.ComfyNode):
                 field(io.Combo, "source", options=_sources()),
                 field(io.Combo, "family", options=["auto", *family_names()], default="auto"),
                 field(io.Combo, "dtype", options=["auto", *_DTYPES], default="auto"),
-                field(
-                    io.Combo,
-                    "offload",
-                    options=["auto", "none", "model", "sequential"],
-                    default="auto",
-                ),
+                field(io.Combo, "offload", options=["auto", "none", "model", "sequential"], default="auto"),
                 field(io.Boolean, "vae_tiling", default=True),
-                field(
-                    io.String,
-                    "repo_id",
-                    optional=True,
-                    default="",
-                ),
+                field(io.String, "repo_id", optional=True, default=""),
             ],
             outputs=[result(T2V_PIPELINE, "pipeline")],
         )

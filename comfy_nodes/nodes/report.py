@@ -33,18 +33,9 @@ class ScoreReport(io.ComfyNode):
                 field(io.String, "label_b", default="Physics"),
                 field(io.String, "filename_prefix", default="physmotion/report"),
                 field(io.Boolean, "save", default=True),
-                field(
-                    io.String,
-                    "about",
-                    optional=True,
-                    force_input=True,
-                ),
+                field(io.String, "about", optional=True, force_input=True),
             ],
-            outputs=[
-                result(io.Float, "delta"),
-                result(io.String, "json"),
-                result(io.Image, "plot"),
-            ],
+            outputs=[result(io.Float, "delta"), result(io.String, "json"), result(io.Image, "plot")],
             hidden=[io.Hidden.unique_id, io.Hidden.prompt, io.Hidden.extra_pnginfo],
             is_output_node=True,
         )

@@ -47,32 +47,15 @@ class ABSampler(io.ComfyNode):
                 field(io.Model, "baseline", lazy=True),
                 field(io.Model, "physics", lazy=True),
                 field(io.Conditioning, "positive"),
-                field(
-                    io.Int,
-                    "noise_seed",
-                    default=0,
-                    min=0,
-                    max=0xFFFFFFFFFFFFFFFF,
-                    control_after_generate=True,
-                ),
-                field(
-                    io.Float,
-                    "cfg",
-                    default=1.0,
-                    min=0.0,
-                    max=100.0,
-                    step=0.1,
-                ),
+                field(io.Int, "noise_seed", default=0, min=0, max=0xFFFFFFFFFFFFFFFF, control_after_generate=True),
+                field(io.Float, "cfg", default=1.0, min=0.0, max=100.0, step=0.1),
                 field(io.Sampler, "sampler"),
                 field(io.Sigmas, "sigmas"),
                 field(io.Latent, "latent"),
                 field(io.Combo, "mode", options=list(MODES), default="both"),
                 field(io.Conditioning, "negative", optional=True),
             ],
-            outputs=[
-                result(io.Latent, "baseline_latent"),
-                result(io.Latent, "physics_latent"),
-            ],
+            outputs=[result(io.Latent, "baseline_latent"), result(io.Latent, "physics_latent")],
         )
 
     @classmethod

@@ -86,10 +86,7 @@ class SideBySide(io.ComfyNode):
                 field(MOTION_SCORE, "scores_a", optional=True),
                 field(MOTION_SCORE, "scores_b", optional=True),
             ],
-            outputs=[
-                result(io.Video, "video"),
-                result(io.Image, "images"),
-            ],
+            outputs=[result(io.Video, "video"), result(io.Image, "images")],
         )
 
     @classmethod
@@ -110,15 +107,15 @@ class SideBySide(io.ComfyNode):
     ) -> io.NodeOutput:
         frames_a, rate_a, audio = pictures_of(images_a, video_a, fps, "a of Side-by-Side Video")
         frames_b, rate_b, _ = pictures_of(images_b, video_b, fps, "b of Side-by-Side Video")
-        seconds = len(frames_a) / rate_a, len(frames_b) / rate_b
+        pairs = [(frames_a, rate_a, "a"), (frames_b, rate_b, "b")]
+        seconds = [clip_of(*pair).duration for pair in pairs]
         if length == "error" and abs(seconds[0] - seconds[1]) > 0.5 / max(rate_a, rate_b):
             raise MediaError(
                 f"a has {seconds[0]:.2f} s and b {seconds[1]:.2f} s: make them equal, or set length to hold last or trim"
             )
-        if length == "trim" and min(seconds) > 0:
-            frames_a = frames_a[: max(1, round(min(seconds) * rate_a))]
-            frames_b = frames_b[: max(1, round(min(seconds) * rate_b))]
-        sides: list[Clip] = [clip_of(frames_a, rate_a, "a"), clip_of(frames_b, rate_b, "b")]
+        if length == "trim":
+            pairs = [(frames[: max(1, round(min(seconds) * rate))], rate, name) for frames, rate, name in pairs]
+        sides: list[Clip] = [clip_of(*pair) for pair in pairs]
         labels = [label_a, label_b]
         if layout in ("horizontal", "vertical"):
             for place, scores in enumerate((scores_a, scores_b)):

@@ -108,12 +108,12 @@ def front_matter(facts: CardFacts) -> str:
     return str(data.to_yaml()).strip()
 
 
-def check_card(text: str, files: Sequence[str]) -> None:
-    """Raise AdapterError unless the Hub should take this card: its YAML, licence, base model, and videos among ``files``."""
+def check_card(text: str, files: Sequence[str]) -> dict[str, Any]:
+    """The card's YAML. Raises AdapterError unless the Hub should take it: licence, base model, and videos among ``files``."""
     from huggingface_hub import ModelCard
 
     try:
-        data = ModelCard(text).data.to_dict()
+        data: dict[str, Any] = ModelCard(text).data.to_dict()
     except Exception as error:  # YAML's errors, ValueError, TypeError
         raise AdapterError(f"the YAML at the top of README.md is not valid ({first_line(error)}): correct it") from error
     if not data:
@@ -138,6 +138,7 @@ def check_card(text: str, files: Sequence[str]) -> None:
             wrong.append(f"the widget shows {output and output.get('url')}, which is not among the files")
     if wrong:
         raise AdapterError(f"README.md would be refused or broken on the Hub: {'; '.join(wrong)}")
+    return data
 
 
 def _licence_fields(facts: CardFacts) -> dict[str, str]:

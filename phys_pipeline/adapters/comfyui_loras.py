@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from phys_pipeline.adapters.hub import copy_adapter, fetch_adapter
@@ -16,12 +17,20 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 def fetch_into(
-    loras: Path, repo_id: str, filename: str = "", revision: str = "main", offline: bool = False, *, hub: Hub | None = None
+    loras: Path,
+    repo_id: str,
+    filename: str = "",
+    revision: str = "main",
+    offline: bool = False,
+    *,
+    hub: Hub | None = None,
+    starts: Callable[[int], None] | None = None,
 ) -> Path:
     """The file ``physmotion/OWNER__NAME/COMMIT/FILE`` below ``loras``, fetched if need be.
 
     ``filename`` is a safetensors file of the repository; empty: the adapter's own. A file of a commit that is there already is
-    taken without network, and with ``offline`` so is the last one of a branch. Raises HubError, or AdapterError for a
+    taken without network, and with ``offline`` so is the last one of a branch. ``starts`` is called with the size in bytes
+    before a download. Raises HubError, or AdapterError for a
     name that is none and for what isn't there with ``offline``.
     """
     if not _REPO.fullmatch(repo_id):
@@ -35,7 +44,7 @@ def fetch_into(
             return there
     if offline:
         raise AdapterError(f"{repo_id} at {revision} is not in {folder}: switch offline_only off once, or put the file there")
-    fetched = fetch_adapter(f"{repo_id}@{revision}", weight_name=filename or None, hub=hub)
+    fetched = fetch_adapter(f"{repo_id}@{revision}", weight_name=filename or None, hub=hub, starts=starts)
     target = folder / fetched.commit[:8]
     target.mkdir(parents=True, exist_ok=True)
     copied = copy_adapter(fetched, target)

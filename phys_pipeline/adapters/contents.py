@@ -23,7 +23,8 @@ from phys_pipeline.hub.names import check_file_name, check_repo_id, check_tag
 PROVENANCE, CARD, REPORT, CURVES, RESULTS = "provenance.json", "README.md", "report.md", "curves.png", "results.json"
 TRANSFORMER_FOLDER = "transformer"  # where the trainer puts one that it trained in full
 MOST_VIDEO_BYTES = 100 << 20
-_TEXTS = (".json", ".md")
+LICENCES = ("LICENSE", "NOTICE")  # the base model's, put into the folder by hand
+_TEXTS = (".json", ".md", *LICENCES)
 _MOST_TEXT_BYTES = 16 << 20
 _PATHS = re.compile(
     r"(?<![\w./:@-])(?:/(?:home|Users|root|tmp|var|mnt|media|opt|srv|data|scratch|workspace|content|private|Volumes|work|nfs|gpfs|"
@@ -96,7 +97,7 @@ def collect(folder: Path, repo_id: str, tag: str | None = None, base_model: str 
     provenance = _provenance(folder)
     comfyui = _check_weights(folder, str(provenance["family"]))
     paths = [WEIGHTS_FILE, *comfyui, PROVENANCE]
-    paths += [name for name in (REPORT, CURVES) if (folder / name).is_file()]
+    paths += [name for name in (REPORT, CURVES, *LICENCES) if (folder / name).is_file()]
     validation, samples = _validation(folder)
     paths += validation
     files = {path: _file(folder, path) for path in paths}
@@ -111,7 +112,10 @@ def collect(folder: Path, repo_id: str, tag: str | None = None, base_model: str 
     else:
         facts = CardFacts(repo_id, provenance, base, tag or "main", comfyui, samples, REPORT in files)
         files[CARD] = _made(CARD, make_card(facts))
-    check_card(_text(files[CARD]), list(files))
+    card = check_card(_text(files[CARD]), list(files))
+    if card["license"] == "other" and LICENCES[0] not in files:
+        notes.append(f"{card['license_name']} is a licence of its own, whose text usually has to go along: save it as "
+                     f"{folder / LICENCES[0]}, and the notice it asks for as {LICENCES[1]}")  # fmt: skip
     _check_private(folder, files)
     return Contents(folder, repo_id, dict(sorted(files.items())), tuple(notes))
 
@@ -230,7 +234,8 @@ def _text(file: PublishedFile) -> str:
 
 
 def _check_private(folder: Path, files: Mapping[str, PublishedFile]) -> None:
-    """No text, and no metadata of a weights file, may hold a secret or a path of this machine."""
+    """No text, and no metadata of a weights file, may hold a secret or a path of this machine; no picture or video a secret or
+    the place of the run, which a program may have noted in it. Other paths can't be told from chance in their bytes."""
     places = {str(path) for path in (Path.home(), folder.resolve(), folder.resolve().parent, Path.cwd()) if len(path.parts) > 2}
     secrets = {
         value for name, value in os.environ.items() if re.search("TOKEN|SECRET|PASSWORD|API_?KEY", name) and len(value) > 11
@@ -242,13 +247,17 @@ def _check_private(folder: Path, files: Mapping[str, PublishedFile]) -> None:
         elif file.path.endswith(".safetensors"):
             assert file.source is not None
             texts = list(read_header(file.source).metadata.values())
+        else:
+            assert file.source is not None
+            texts = [file.source.read_bytes().decode("latin-1")]
         for number, line in enumerate(texts, 1):
-            where = f"{file.path}, line {number}," if file.path.endswith(_TEXTS) else f"the metadata of {file.path}"
+            is_text, is_weights = file.path.endswith(_TEXTS), file.path.endswith(".safetensors")
+            where = f"{file.path}, line {number}," if is_text else f"the metadata of {file.path}" if is_weights else file.path
             if _SECRETS.search(line) or any(secret in line for secret in secrets):
                 raise AdapterError(
                     f"{where} holds what looks like an access token or key: remove it, and revoke it if it was shared"
                 )
-            found = _PATHS.search(line)
+            found = _PATHS.search(line) if is_text or is_weights else None
             path = found[0] if found else next((place for place in places if place in line), None)
             if path:
                 raise AdapterError(f"{where} holds a path of this machine, {path[:80]!r}: remove it")

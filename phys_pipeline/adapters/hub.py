@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,14 +35,19 @@ class FetchedAdapter:
 
 
 def fetch_adapter(
-    text: str, *, weight_name: str | None = None, seconds: float | None = None, hub: Hub | None = None
+    text: str,
+    *,
+    weight_name: str | None = None,
+    seconds: float | None = None,
+    hub: Hub | None = None,
+    starts: Callable[[int], None] | None = None,
 ) -> FetchedAdapter:
     """Get OWNER/NAME or OWNER/NAME@REVISION into the cache.
 
     ``weight_name`` is the file to take; default the name that diffusers gives, or the repository's only safetensors file at the
     top. With HF_HUB_OFFLINE=1, or for a commit that is cached, the Hub isn't asked; if it can't be reached, a cached copy is
     used with a warning. Raises HubError, or AdapterError where what is there is no adapter file. ``seconds`` bounds the
-    download, by default by its size.
+    download, by default by its size; ``starts`` is called with the size in bytes before it.
     """
     source = parse_source(text)
     if weight_name is not None:
@@ -55,7 +60,7 @@ def fetch_adapter(
                        "local file", "offline")  # fmt: skip
     with hub or Hub() as hub:
         try:
-            return _download(hub, source, weight_name, seconds)
+            return _download(hub, source, weight_name, seconds, starts)
         except HubError as error:
             if cached is None or error.kind not in _UNREACHABLE:
                 raise
@@ -89,7 +94,9 @@ def matches(file: Path, entry: Mapping[str, Any]) -> bool:
     return sha256(file) == entry["sha256"] if entry["sha256"] else _git_oid(file) == entry["oid"]
 
 
-def _download(hub: Hub, source: HubSource, weight_name: str | None, seconds: float | None) -> FetchedAdapter:
+def _download(
+    hub: Hub, source: HubSource, weight_name: str | None, seconds: float | None, starts: Callable[[int], None] | None
+) -> FetchedAdapter:
     about = hub.call("info", repo_id=source.repo_id, revision=source.revision)
     commit, files = about["commit"], about["files"]
     _check_listing(source, commit, files)
@@ -99,6 +106,8 @@ def _download(hub: Hub, source: HubSource, weight_name: str | None, seconds: flo
     size = files[name]["size"]
     if not 0 < size <= MOST_BYTES:
         raise HubError(f"{shown(name)} of {source} has {size / 1e9:.1f} GB, no size of an adapter: give a LoRA file", "size")
+    if starts is not None:
+        starts(size)
     file = _checked(hub, source.repo_id, commit, name, files[name], seconds)
     if not source.pinned:
         _remember(source, commit)

@@ -39,6 +39,7 @@ class Hub:
     def __init__(self, perform: Perform | None = None) -> None:
         self._worker = _Worker()
         self._perform = perform or self._worker.perform
+        self._cancelled = False
 
     def __enter__(self) -> Hub:
         return self
@@ -53,8 +54,11 @@ class Hub:
         """
         for attempt in range(1, attempts + 1):
             try:
-                return self._perform(operation, arguments, seconds)
+                if not self._cancelled:
+                    return self._perform(operation, arguments, seconds)
             except HubError as error:
+                if self._cancelled:
+                    break
                 wait = error.wait or 2.0**attempt
                 last = attempt == attempts or (error.kind == "timeout" and attempt > 1)
                 if error.kind not in TRANSIENT or wait > MOST_WAIT or last:
@@ -63,7 +67,12 @@ class Hub:
                     self.leave_xet()
                 else:
                     time.sleep(wait)
-        raise AssertionError("unreachable")
+        raise HubError(f"`{operation}` was cancelled", "cancelled")
+
+    def cancel(self) -> None:
+        """End, from another thread, the call that goes on; it and later ones raise HubError, kind "cancelled"."""
+        self._cancelled = True
+        self._worker.end()
 
     def leave_xet(self) -> None:
         """Go on with plain HTTP transfers."""

@@ -109,7 +109,7 @@ def test_no_comfyui_file_is_made_for_a_model_that_only_has_the_same_names(case, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["wan_two_experts", "hunyuan_video_1_5", "mochi", "mvdit"])
+@pytest.mark.parametrize("case", ["wan", "wan_two_experts", "ltx_video", "cogvideox", "hunyuan_video_1_5", "mochi", *OTHERS])
 def test_the_cards_diffusers_snippet_runs(case, tmp_path, monkeypatch):
     """The pipeline class, where the adapter goes, and pictures that the export takes. Steps and text length are made small."""
     folder, _ = trained(case, tmp_path / "run", rslora=False)
@@ -122,7 +122,9 @@ def test_the_cards_diffusers_snippet_runs(case, tmp_path, monkeypatch):
     card = make_card(CardFacts("owner/name", about, "lab/base", "v1"))
     spec = get_family(family_of(case)).spec
     snippet = card.split("```python\n")[1].split("\n```")[0]
-    short = "" if case == "hunyuan_video_1_5" else f", max_sequence_length={24 if case == 'mvdit' else 16}"
+    lengths = {"hunyuan_video_1_5": None, "open_sora_1_2": None, "mvdit": 24}  # the first two take none
+    length = lengths.get(case, 16)
+    short = f", max_sequence_length={length}" if length else ""
     for old, new in (
         ('"lab/base"', repr(str(base))),
         ('"owner/name"', repr(str(folder))),

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 
-from benchmarks.comfyui_loader import comfyui_weights
+from benchmarks.comfyui_loader import WAN_ATTENTION_AND_FEED_FORWARD, base_model, comfyui_weights
 from phys_pipeline.adapters import save_adapter
 from phys_pipeline.families.hunyuan_video import LORA_ATTENTION, LORA_ATTENTION_AND_FEED_FORWARD
 
-CHECKPOINT, AUTOENCODER = "tiny_hunyuan_video.safetensors", "tiny_wan.safetensors"
+CHECKPOINT, AUTOENCODER, WAN = "tiny_hunyuan_video.safetensors", "tiny_wan.safetensors", "tiny_wan_model.safetensors"
+WAN_DIFFUSERS, WAN_FUSED = "wan_diffusers.safetensors", "wan_fused.safetensors"
 DIFFUSERS, FUSED, EVERY_LAYER, OTHER, FLUX, EMBEDDED = (
     f"{name}.safetensors" for name in ("motion_diffusers", "motion_fused", "every_layer", "other_width", "flux", "embedded")
 )
@@ -41,7 +40,7 @@ def hunyuan_video(seed: int = 0, heads: int = 1) -> Any:
 
 
 @torch.no_grad()
-def trained(model: Any, folder: Path, **config: Any) -> Path:
+def trained(model: Any, folder: Path, family: str = "hunyuan_video", **config: Any) -> Path:
     """A random adapter on the model, saved as the trainer saves it."""
     from peft import LoraConfig
 
@@ -50,7 +49,7 @@ def trained(model: Any, folder: Path, **config: Any) -> Path:
     for name, parameter in model.named_parameters():
         if "lora" in name:
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=generator))
-    return save_adapter(model, folder, family="hunyuan_video", base_model="tiny/random")
+    return save_adapter(model, folder, family=family, base_model="tiny/random")
 
 
 def write_models(folder: Path) -> Path:
@@ -65,11 +64,21 @@ def write_models(folder: Path) -> Path:
     shutil.copy(next((adapter / "comfyui").iterdir()), loras / FUSED)
     wide = trained(hunyuan_video(heads=2), made / "wide", target_modules=LORA_ATTENTION, r=2, lora_alpha=2)
     shutil.copy(wide / "pytorch_lora_weights.safetensors", loras / OTHER)
+    _wan(folder, made / "wan")
     _every_layer(loras / EVERY_LAYER)
     _flux(loras / FLUX)
     _embedded(loras / EMBEDDED, made / "embedded")
     (loras / "not_a_lora.safetensors").write_bytes(b"\x00" * 100)
     return folder
+
+
+def _wan(folder: Path, made: Path) -> None:
+    """A checkpoint that ComfyUI recognises as Wan, and an adapter on it, as diffusers saves it and for ComfyUI's own loader."""
+    model = base_model("wan", 0)
+    save_file({k: v.contiguous() for k, v in comfyui_weights(model).items()}, folder / "diffusion_models" / WAN)
+    adapter = trained(model, made, "wan", target_modules=WAN_ATTENTION_AND_FEED_FORWARD, r=4, lora_alpha=10)
+    shutil.copy(adapter / "pytorch_lora_weights.safetensors", folder / "loras" / WAN_DIFFUSERS)
+    shutil.copy(next((adapter / "comfyui").iterdir()), folder / "loras" / WAN_FUSED)
 
 
 def _every_layer(path: Path) -> None:
@@ -100,8 +109,3 @@ def _embedded(path: Path, folder: Path) -> None:
     model = load_model("tiny").pipeline.transformer
     adapter = trained(model, folder, target_modules=LORA_ATTENTION, r=4, lora_alpha=4)
     shutil.copy(adapter / "pytorch_lora_weights.safetensors", path)
-
-
-def metadata(path: Path) -> dict[str, Any]:
-    with safe_open(path, "pt") as file:
-        return {key: json.loads(value) for key, value in (file.metadata() or {}).items() if value.startswith("{")}

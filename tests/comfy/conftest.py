@@ -1,4 +1,4 @@
-"""Real ComfyUI for the tests in this folder; they are left out where ``make test-comfy`` has not built it."""
+"""Real ComfyUI for the tests in this folder, built by ``make test-comfy``; without COMFY_CACHE pytest leaves the folder out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VERSIONS = NEWEST, OLDEST = [engine.version for engine in build.ENGINES]
 def environment() -> Path:
     found = build.find(Path(os.environ.get("COMFY_CACHE", ROOT / ".comfy")))
     if found is None:
-        pytest.skip("no ComfyUI here: `make test-comfy` builds it")
+        pytest.exit("no ComfyUI where COMFY_CACHE says: `make test-comfy` builds it", returncode=1)
     return found
 
 

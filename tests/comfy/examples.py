@@ -94,8 +94,7 @@ def _best_of_n() -> Graph:
         "1": own("LoadPipeline", **_PIPELINE),
         "2": own("PipelineABSampler", pipeline=["1", 0], **_sampling("baseline only", 4)),
         "3": own("MotionFilter", images=["2", 0], fps=["2", 2], **settings),
-        "4": _save(["3", 1], "best_of_4"),
-        "5": node("PreviewAny", source=["3", 3]),
+        "4": _save(["3", 1], "best_of_n"),
     }
 
 

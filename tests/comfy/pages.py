@@ -8,6 +8,7 @@ from typing import Any
 
 from browser import Page
 from graphs import Graph
+from PIL import Image
 from server import Server
 
 _FIT = """(() => {
@@ -17,20 +18,22 @@ _FIT = """(() => {
         left = Math.min(left, node.pos[0]); top = Math.min(top, node.pos[1] - 40);
         right = Math.max(right, node.pos[0] + node.size[0]); bottom = Math.max(bottom, node.pos[1] + node.size[1]);
     }
-    const scale = Math.min((box.width - 160) / (right - left), (box.height - 150) / (bottom - top), 1.0);
+    const scale = Math.min((box.width - 160) / (right - left), (box.height - 180) / (bottom - top), 1.0);
     app.canvas.ds.scale = scale;
-    app.canvas.ds.offset = [90 / scale - left, 110 / scale - top];
+    app.canvas.ds.offset = [90 / scale - left, 140 / scale - top];
     app.canvas.setDirty(true, true);
-    return scale;
+    const width = (right - left) * scale, height = (bottom - top) * scale;
+    return [box.left + 90, box.top + 140, box.left + 90 + width, box.top + 140 + height];
 })()"""
 
 _QUIET = {
     "Comfy.TutorialCompleted": True, "Comfy.InstalledVersion": "9.9.9", "Comfy.Workflow.ShowMissingModelsWarning": False,
-    "Comfy.Minimap.Visible": False, "LiteGraph.Canvas.MinFontSizeForLOD": 0,  # letters at any zoom
+    "Comfy.Minimap.Visible": False, "Comfy.Graph.CanvasInfo": False,
+    "LiteGraph.Canvas.MinFontSizeForLOD": 0,  # letters at any zoom
 }  # fmt: skip
 _ROOM = {  # for what they show once they have run
-    "PhysMotion_SpectralScore": [250, 520], "PhysMotion_ScoreReport": [320, 520], "PhysMotion_EmbeddedDemo": [280, 300],
-    "PhysMotion_MotionFilter": [300, 380], "SaveVideo": [460, 420],
+    "PhysMotion_SpectralScore": [250, 500], "PhysMotion_ScoreReport": [340, 500], "PhysMotion_EmbeddedDemo": [280, 260],
+    "PhysMotion_MotionFilter": [300, 320], "SaveVideo": [560, 420],
 }  # fmt: skip
 _VIDEOS = """((type) => {
     const node = window.app.graph._nodes.find(node => node.type === type);
@@ -58,7 +61,7 @@ def open_graph(page: Page, graph: Graph) -> dict[str, Any]:
     )
     page.evaluate(f"(room => window.app.graph._nodes.forEach(n => room[n.type] && n.setSize(room[n.type])))({json.dumps(_ROOM)})")
     page.evaluate("window.app.graph.arrange(60)")
-    page.evaluate(_FIT)
+    fit(page)
     return json.loads(page.evaluate("JSON.stringify(window.app.graph.serialize())"))
 
 
@@ -67,13 +70,27 @@ def wait_for_video(page: Page, kind: str, seconds: float) -> None:
     page.wait(f"{_VIDEOS}('{kind}') > 0", seconds)
 
 
-def fit(page: Page) -> float:
-    """Move the whole graph into view; returns the zoom."""
-    return float(page.evaluate(_FIT))
+def fit(page: Page) -> list[float]:
+    """Move the whole graph into view; returns its left, top, right and bottom in the window."""
+    return list(page.evaluate(_FIT))
 
 
-def picture(page: Page, path: Path) -> Path:
-    fit(page)
+def point_at(page: Page, kind: str, widget: str) -> None:
+    """Move the mouse onto a widget of the first node of a class."""
+    place = page.evaluate(
+        f"(() => {{ const node = window.app.graph._nodes.find(n => n.type === '{kind}'), ds = window.app.canvas.ds;"
+        f" const y = node.pos[1] + node.widgets.find(w => w.name === '{widget}').last_y + 10, x = node.pos[0] + node.size[0] / 2;"
+        " const box = window.app.canvas.canvas.getBoundingClientRect();"
+        " return [box.left + (x + ds.offset[0]) * ds.scale, box.top + (y + ds.offset[1]) * ds.scale]; })()"
+    )
+    page.move(place[0] - 3, place[1])
+    page.move(*place)
+
+
+def picture(page: Page, path: Path) -> Image.Image:
+    """The whole graph, cut out of the page, which is kept at ``path``."""
+    left, top, right, bottom = fit(page)
     page.evaluate("new Promise(done => setTimeout(done, 700))")
     page.screenshot(path)
-    return path
+    with Image.open(path) as whole:
+        return whole.convert("RGB").crop((int(left) - 25, int(top) - 25, int(right) + 25, int(bottom) + 25))

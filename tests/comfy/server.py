@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,35 @@ class Server:
     def run(self, graph: Graph, seconds: float = 600) -> Result:
         return self.finished(self.queue(graph), seconds)
 
+    @contextmanager
+    def listening(self) -> Iterator[list[tuple[str, Any]]]:
+        """What the server tells its pages meanwhile: messages with their data, and texts on nodes as ("text", the text)."""
+        from websockets.exceptions import ConnectionClosed
+        from websockets.sync.client import connect
+
+        heard: list[tuple[str, Any]] = []
+
+        def listen() -> None:
+            try:
+                for message in channel:
+                    if isinstance(message, str):
+                        content = json.loads(message)
+                        heard.append((content["type"], content.get("data")))
+                    elif int.from_bytes(message[:4], "big") == 3:
+                        length = int.from_bytes(message[4:8], "big")
+                        heard.append(("text", message[8 + length :].decode()))
+            except ConnectionClosed:
+                pass
+
+        with connect(f"ws://127.0.0.1:{self.port}/ws?clientId=tests", max_size=None) as channel:
+            thread = threading.Thread(target=listen)
+            thread.start()
+            try:
+                yield heard
+            finally:
+                channel.close()
+                thread.join(20)
+
     def tail(self) -> str:
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-40:])
 
@@ -188,8 +218,3 @@ class Result:
 def output_file(server: Server, entry: dict[str, str]) -> Path:
     """The file that an entry of ``outputs`` names."""
     return server.base / entry["type"] / entry["subfolder"] / entry["filename"]
-
-
-def clean(base: Path) -> None:
-    shutil.rmtree(base / "output", ignore_errors=True)
-    (base / "output").mkdir()

@@ -1,13 +1,17 @@
 """The node that fetches adapters, in a server that has a Hub on the loopback address."""
 
+import hashlib
 import json
+import time
 
 import pytest
+import torch
 from assets import DIFFUSERS
 from build import ENGINES
 from graphs import load_lora, look, native, own, sampled
-from hub_server import HubServer
+from hub_server import Fault, HubServer
 from hub_server.server import TOKEN
+from safetensors.torch import save
 from server import Server
 
 
@@ -19,16 +23,17 @@ def from_hub(**inputs):
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory, models):
-    """owner/motion has the diffusers adapter of the tiny native model."""
-    import hashlib
-
+    """owner/motion and owner/slow have the diffusers adapter of the tiny native model; owner/large has one of 24 MB."""
     with HubServer(tmp_path_factory.mktemp("hub"), xet=False) as hub:
-        data = (models / "loras" / DIFFUSERS).read_bytes()
-        repo, _ = hub.store.create("model", "owner/motion", hub.store.accounts[TOKEN], private=False)
-        digest = hashlib.sha256(data).hexdigest()
-        hub.store.large_file(digest).write_bytes(data)
-        tree = {**dict(repo.head.tree), "pytorch_lora_weights.safetensors": hub.store.large_entry(digest, len(data))}
-        hub.store.commit(repo, "refs/heads/main", tree, "fill", "", "owner")
+        layer = "transformer.transformer_blocks.0.attn.to_q.lora_{}.weight"
+        large = {layer.format("A"): torch.zeros(100, 30_000), layer.format("B"): torch.zeros(30_000, 100)}
+        small = (models / "loras" / DIFFUSERS).read_bytes()
+        for name, data in {"motion": small, "slow": small, "large": save(large)}.items():
+            digest = hashlib.sha256(data).hexdigest()
+            hub.store.large_file(digest).write_bytes(data)
+            repo, _ = hub.store.create("model", f"owner/{name}", hub.store.accounts[TOKEN], private=False)
+            tree = {**dict(repo.head.tree), "pytorch_lora_weights.safetensors": hub.store.large_entry(digest, len(data))}
+            hub.store.commit(repo, "refs/heads/main", tree, "fill", "", "owner")
         yield hub
 
 
@@ -60,12 +65,38 @@ def test_fetched_and_applied(connected, hub):
     assert name in about["input"]["required"]["lora_name"][1]["options"]
 
 
+def test_a_bar_shows_how_much_is_here(connected, hub):
+    """The connection breaks after 15 of 24 MB, and the client goes on with the next of its pieces of 10 MB."""
+    hub.inject(Fault("GET /download", cut=15_000_000), Fault("GET /download", delay=2.0))
+    with connected.listening() as heard:
+        connected.run({"2": from_hub(repo_id="owner/large"), "91": look(["2", 1])}).ok()
+    hub.calm()
+    bar = [(about["value"], about["max"]) for kind, about in heard if kind == "progress"]
+    assert bar == sorted(bar) and any(0 < value < most and most > 23e6 for value, most in bar), bar
+    assert any(about.startswith("owner/large: 10.5 of 24.0 MB") for kind, about in heard if kind == "text")
+
+
+def test_interrupt_ends_the_download(connected, hub):
+    """At once, though the Hub would take ten minutes; the next prompt gets the file."""
+    hub.inject(Fault("GET /download", delay=600.0))
+    graph, asked = {"2": from_hub(repo_id="owner/slow"), "91": look(["2", 1])}, len(hub.log)
+    prompt = connected.queue(graph)
+    while not any("/download" in request.path for request in hub.log[asked:]):
+        time.sleep(0.05)
+    connected.post("/interrupt", {})
+    assert connected.finished(prompt, 60).message("execution_interrupted") is not None
+    hub.calm()
+    assert not list((connected.base / "models" / "loras" / "physmotion").glob("owner__slow/*/*"))
+    connected.run(graph).ok()
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"filename": "../../x.safetensors"}, "no safetensors file"),
         ({"filename": "weights.pt"}, "no safetensors file"),
         ({"repo_id": "https://elsewhere.org/owner/motion"}, "write owner/name"),
+        ({"repo_id": f"owner/{'x' * 300}"}, "owner/x"),
         ({"repo_id": "owner/nothing"}, "owner/nothing"),
         ({"repo_id": "owner/other", "offline_only": True}, "offline_only"),
     ],

@@ -1,4 +1,4 @@
-"""diffusers pipelines in a server: the command line's numbers, lists of videos, interruption, the embedded demo."""
+"""diffusers pipelines in a server: the command line's and the app's numbers, lists of videos, interruption, the embedded demo."""
 
 import json
 import shutil
@@ -9,25 +9,35 @@ import pytest
 import tiny_families
 import tiny_mvdit
 import tiny_open_sora
+import tiny_open_sora_2
 import torch
 from assets import EMBEDDED, OTHER
-from graphs import look, own, pipeline, pipeline_sampler, score
+from graphs import look, node, own, pipeline, pipeline_sampler, score
 from server import Refused
 
-from phys_pipeline.adapters import transformers_of
+from phys_pipeline.adapters import save_adapter, transformers_of
 from phys_pipeline.adapters.embedded import embedded_adapters
 from phys_pipeline.cli import main
-from phys_pipeline.families import load_model
+from phys_pipeline.families import family_names, load_model
 from phys_pipeline.families.sources import tiny_folder
+from phys_pipeline.web.engine.compare import choices_of, make_pairs
+from phys_pipeline.web.engine.jobs import Job
+from phys_pipeline.web.engine.models import Models
+from phys_pipeline.web.engine.runs import Runs
+from phys_pipeline.web.engine.settings import AppSettings
 
 FAMILIES = {
-    "open_sora": tiny_open_sora.save_tiny, "mvdit": tiny_mvdit.save_tiny, "wan": partial(tiny_families.save, "wan_two_experts"),
-}  # fmt: skip
+    "open_sora_1_2": tiny_open_sora.save_tiny,
+    "open_sora_2": tiny_open_sora_2.save_tiny,
+    "mvdit": tiny_mvdit.save_tiny,
+    "wan": partial(tiny_families.save, "wan_two_experts"),
+    **{name: partial(tiny_families.save, name) for name in ("cogvideox", "ltx_video", "hunyuan_video_1_5", "mochi")},
+}
 PROMPT, SEED, STEPS = "a red square moves right", 5, 2
 
 
 def lora(**inputs):
-    return own("PipelineLoRA", pipeline=["1", 0], **{"lora_name": EMBEDDED, "weight": 1.0, **inputs})
+    return own("PipelineLoRA", **{"pipeline": ["1", 0], "lora_name": EMBEDDED, "weight": 1.0, **inputs})
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +50,22 @@ def command_line(models, tmp_path_factory):
     return json.loads((folder / "scores.json").read_text())["videos"]
 
 
-def test_same_scores_as_the_command_line(server, command_line):
+@pytest.fixture(scope="module")
+def app(models, tmp_path_factory):
+    """Scores that the app writes for the same."""
+    held, folder = Models(AppSettings(tmp_path_factory.mktemp("app"))), tmp_path_factory.mktemp("runs")
+    defaults = load_model("tiny").defaults
+    given = {
+        "prompt": PROMPT, "adapter_file": str(models / "loras" / EMBEDDED), "weight": 1.0, "seed": SEED, "count": 1,
+        "frames": defaults["num_frames"], "height": defaults["height"], "width": defaults["width"], "steps": STEPS,
+        "guidance": defaults["guidance_scale"], "true_cfg": 1.0,
+    }  # fmt: skip
+    job, runs = Job(), Runs(folder)
+    run = list(job.follow(lambda job: make_pairs(held, runs, choices_of(held, given), job)))[-1].value
+    return json.loads(run.path(f"scores-seed-{SEED}.json").read_text())["videos"]
+
+
+def test_same_scores_as_the_command_line_and_the_app(server, command_line, app):
     graph = {"1": pipeline(), "2": lora(), "3": pipeline_sampler(["2", 0], prompt=PROMPT, seed=SEED, steps=STEPS)}
     for number in range(2):
         graph[f"4{number}"] = score(["3", number], fps=["3", 2])
@@ -48,10 +73,8 @@ def test_same_scores_as_the_command_line(server, command_line):
     result = server.run(graph).ok()
     for number, side in enumerate(("baseline", "physics")):
         found = json.loads(result.text(f"5{number}"))["value"]
-        expected = command_line[side]
-        assert {k: found[k] for k in ("loss", "fps", "frames", "timeline")} == {
-            k: expected[k] for k in ("loss", "fps", "frames", "timeline")
-        }
+        for name in set(found) - {"source", "start_frame"}:
+            assert found[name] == command_line[side][name] == app[side][name], name
     assert server.run(graph).ok().cached >= {"1", "2", "3", "40"}
 
 
@@ -82,38 +105,34 @@ def test_adapters_add_up(newest):
     assert twice <= 1.01 / 255 < once
 
 
-@pytest.fixture(scope="module")
-def open_families(models, tmp_path_factory):
-    """Random models of families that ComfyUI doesn't know, each with a random adapter, one for each expert of Wan."""
+@pytest.fixture
+def family(request, models, tmp_path):
+    """A random model of a family in models/diffusers, and random adapters in models/loras: one for each expert of Wan."""
     from peft import LoraConfig
 
-    from phys_pipeline.adapters import save_adapter
-
-    for name, save in FAMILIES.items():
-        folder = save(models / "diffusers" / name)
-        model = load_model(str(folder))
-        for place, transformer in enumerate(transformers_of(model.pipeline)):
-            transformer.add_adapter(LoraConfig(target_modules=model.family.spec.lora_target_regex, r=2, lora_alpha=2))
-            with torch.no_grad():
-                for parameter_name, parameter in transformer.named_parameters():
-                    if "lora" in parameter_name:
-                        parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(place))
-            more = {"extra_metadata": {"expert": ("high", "low")[place]}} if name == "wan" else {}
-            adapter = save_adapter(
-                transformer, tmp_path_factory.mktemp(name) / "adapter", family=model.family.spec.name, base_model=name, **more
-            )
-            shutil.copy(adapter / "pytorch_lora_weights.safetensors", models / "loras" / f"{name}_{place}.safetensors")
-    yield
-    for name in FAMILIES:
-        shutil.rmtree(models / "diffusers" / name)
+    name = request.param
+    folder = FAMILIES[name](models / "diffusers" / name)
+    model = load_model(str(folder))
+    assert model.family.spec.name == name
+    for place, transformer in enumerate(transformers_of(model.pipeline)):
+        transformer.add_adapter(LoraConfig(target_modules=model.family.spec.lora_target_regex, r=2, lora_alpha=2))
+        with torch.no_grad():
+            for parameter_name, parameter in transformer.named_parameters():
+                if "lora" in parameter_name:
+                    parameter.normal_(std=0.3, generator=torch.Generator().manual_seed(place))
+        more = {"extra_metadata": {"expert": ("high", "low")[place]}} if name == "wan" else {}
+        adapter = save_adapter(transformer, tmp_path / f"adapter-{place}", family=name, base_model=name, **more)
+        shutil.copy(adapter / "pytorch_lora_weights.safetensors", models / "loras" / f"{name}_{place}.safetensors")
+    yield name
+    shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_families_that_comfyui_does_not_know(newest, open_families, models, name):
+@pytest.mark.parametrize("family", FAMILIES, indirect=True)
+def test_every_family(newest, family, models):
     """From the folder in models/diffusers to two videos; each adapter changes the video, and both experts' together."""
-    files = sorted(path.name for path in (models / "loras").glob(f"{name}_?.safetensors"))
-    assert len(files) == (2 if name == "wan" else 1)
-    graph, last = {"1": pipeline(source=name)}, "1"
+    files = sorted(path.name for path in (models / "loras").glob(f"{family}_?.safetensors"))
+    assert len(files) == (2 if family == "wan" else 1)
+    graph, last = {"1": pipeline(source=family)}, "1"
     for place, file in enumerate(files):
         graph[f"2{place}"] = own("PipelineLoRA", pipeline=[last, 0], lora_name=file, weight=1.0)
         last = f"2{place}"
@@ -123,6 +142,10 @@ def test_families_that_comfyui_does_not_know(newest, open_families, models, name
     result = newest.run(graph).ok()
     assert all(json.loads(result.text(f"4{place}"))["difference"] > 0 for place in range(len(files)))
     assert len({json.loads(result.text(f"5{place}"))["digest"] for place in range(len(files))}) == len(files)
+
+
+def test_no_family_is_forgotten():
+    assert {*FAMILIES, "hunyuan_video"} == set(family_names())  # the embedded model is a HunyuanVideo
 
 
 @pytest.mark.parametrize(
@@ -141,21 +164,44 @@ def test_errors_say_what_to_do(newest, change, words):
     assert result.status == "error" and words in result.error, result.error
 
 
-def test_interrupt_ends_within_a_step_and_the_next_prompt_runs(server):
-    """A run of a thousand steps, which would take minutes, ends."""
+def calls(file):
+    return len(file.read_text().splitlines()) if file.exists() else 0
 
-    def run(steps, seed):
-        sampler = pipeline_sampler(["1", 0], mode="baseline only", steps=steps, seed=seed)
-        return {"1": pipeline(), "3": sampler, "4": look(["3", 0])}
 
-    server.run(run(1, 76)).ok()
-    prompt = server.queue(run(1000, 77))
-    while not server.get("/queue")["queue_running"]:  # an interruption before its start is forgotten
-        time.sleep(0.05)
-    time.sleep(1.5)
+def test_interrupt_ends_within_a_step_and_the_next_prompt_is_right(server, tmp_path):
+    """A run of a thousand steps ends in the step that went on, and so does one that fails. The same pipeline then gives the
+    videos of before, without and with the adapter that was on it."""
+    steps = tmp_path / "steps"
+
+    def graph(fps, seconds=0.0, fail_at=0, **sampling):
+        return {
+            "1": pipeline(vae_tiling=True),
+            "2": node("Test_SlowPipeline", pipeline=["1", 0], seconds=seconds, file=str(steps), fail_at=fail_at),
+            "3": lora(pipeline=["2", 0]),
+            "4": pipeline_sampler(["3", 0], fps=fps, **sampling),
+            "5": look(["4", 0]),
+            "6": look(["4", 1]),
+        }
+
+    def videos(fps):  # the rate is another each time, so that nothing is taken from the cache; it changes no picture
+        result = server.run(graph(fps)).ok()
+        return [json.loads(result.text(number))["digest"] for number in "56"]
+
+    before = videos(7.0)
+    assert calls(steps) == 2 * STEPS and before[0] != before[1]
+    steps.unlink()
+    prompt = server.queue(graph(8.0, seconds=0.3, steps=1000, mode="physics only"))
+    while calls(steps) < 2:
+        time.sleep(0.02)
     server.post("/interrupt", {})
+    come = calls(steps)
     assert server.finished(prompt).message("execution_interrupted") is not None
-    server.run(run(1, 78)).ok()
+    assert calls(steps) <= come + 1  # one may have begun as the word came
+    assert videos(9.0) == before
+    steps.unlink()
+    assert "out of luck" in server.run(graph(10.0, fail_at=2, steps=5, mode="physics only")).error
+    assert calls(steps) == 2
+    assert videos(11.0) == before
 
 
 def test_best_of_several_seeds(newest):

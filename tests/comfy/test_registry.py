@@ -1,6 +1,8 @@
 """The pack as the registry sees it, by its own tool."""
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import zipfile
@@ -86,3 +88,24 @@ def test_packed_files(tool):
     assert run.returncode == 0, run.stdout + run.stderr
     with zipfile.ZipFile(next(pack.glob("*.zip"))) as packed:
         assert sorted(packed.namelist()) == sorted(LISTED)
+
+
+def test_only_the_publisher_is_missing(tool):
+    """What the registry's tool would send: complete but for the publisher, without whom it sends nothing."""
+    pack, run = tool("node", "publish", "--token", "none")
+    said = run.stdout + run.stderr
+    assert run.returncode == 1 and "Publisher ID is required" in said, said
+    read = (
+        "import json; from dataclasses import asdict; from comfy_cli.registry import config_parser as p;"
+        "print(json.dumps(asdict(p.extract_node_configuration('pyproject.toml'))))"
+    )
+    python = run.args[0]
+    found = subprocess.run([python, "-c", read], cwd=pack, capture_output=True, text=True, check=True).stdout
+    about = json.loads(found.splitlines()[-1])
+    project, comfy = about["project"], about["tool_comfy"]
+    assert re.fullmatch(r"[a-z][a-z0-9-]{1,98}", project["name"]) and "comfyui" not in project["name"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", project["version"]) and len(project["description"]) > 40
+    assert project["license"]["file"] == "LICENSE" and (pack / "LICENSE").is_file()
+    assert project["dependencies"] == ["phys-pipeline>=0.1"] and project["supported_comfyui_version"] == ">=0.3.75"
+    assert project["supported_os"] and project["supported_accelerators"]
+    assert comfy["display_name"] == "PhysMotion" and (pack / comfy["web"] / "docs").is_dir() and comfy["publisher_id"] == ""

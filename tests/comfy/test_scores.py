@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,14 @@ def moving(**given):
     return frames_module.moving(**frames(**given)["inputs"])
 
 
-@pytest.mark.parametrize("kind", ["", "half", "strided noise"])
-def test_same_numbers_as_the_package(server, kind):
-    result = server.run({"1": frames(kind=kind), "2": score(["1", 0]), "3": look(["2", 1]), "4": look(["2", 0])}).ok()
-    expected = score_video(ImageBatch(moving(kind=kind), 8.0, "the video")).to_dict()
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"kind": "half"}, {"kind": "strided noise"}, {"channels": 4}, {"channels": 1}, {"height": 37, "width": 51}],
+    ids=str,
+)
+def test_same_numbers_as_the_package(server, given):
+    result = server.run({"1": frames(**given), "2": score(["1", 0]), "3": look(["2", 1]), "4": look(["2", 0])}).ok()
+    expected = score_video(ImageBatch(moving(**given), 8.0, "the video")).to_dict()
     found = report(result, "3")
     assert found == {**json.loads(json.dumps(expected)), "start_frame": 0}
     assert report(result, "4") == found["loss"]["composite"]
@@ -64,9 +69,12 @@ def test_overlay_keeps_what_it_does_not_cover(oldest, style, rgba):
         assert result["shape"] == [16, 48, 64, rgba] and result["type"] == "torch.float32"
 
 
-@pytest.mark.parametrize("count", [1, 2, 9, 73])
-@pytest.mark.parametrize("layout", ["horizontal", "vertical", "wipe", "difference"])
-def test_side_by_side_of_unequal_videos(oldest, count, layout):
+@pytest.mark.parametrize(
+    ("layout", "count"),
+    [(layout, count) for layout in ("horizontal", "vertical", "wipe", "difference") for count in (1, 2, 9)]
+    + [("horizontal", 73)],
+)
+def test_side_by_side_of_unequal_videos(oldest, layout, count):
     """Odd sizes, RGBA beside RGB, float16 beside float32, unequal lengths, a batch that isn't contiguous."""
     graph = {
         "1": frames(frames=count, kind="strided", height=37, width=51),
@@ -149,8 +157,19 @@ def test_nothing_or_both_connected(oldest):
     assert "connect either" in oldest.run({"2": score()}).error
     graph = {"1": frames(), "2": node("CreateVideo", images=["1", 0], fps=6.0), "3": score(["1", 0], video=["2", 0])}
     assert "connect either" in oldest.run(graph).error
+
+
+def test_a_rate_that_is_missing_or_none(oldest):
     with pytest.raises(Refused):
         oldest.queue({"1": frames(), "2": score(["1", 0], fps=0.0)})
+    graph = {"1": frames(), "2": score(["1", 0])}
+    del graph["2"]["inputs"]["fps"]
+    with pytest.raises(Refused, match="fps"):
+        oldest.queue(graph)
+    graph = {"1": frames(), "2": node("Test_Rate", images=["1", 0], fps=0), "3": score(video=["2", 0])}
+    assert "fps must be a positive number" in oldest.run(graph).error
+    graph = {**graph, "3": side_by_side(video_a=["2", 0], images_b=["1", 0]), "4": look(["3", 0])}
+    assert "fps must be a positive number" in oldest.run(graph).error
 
 
 def test_start_after_the_end(oldest):
@@ -158,8 +177,43 @@ def test_start_after_the_end(oldest):
 
 
 def test_a_thousand_frames(oldest):
-    graph = {"1": frames(frames=1000, height=32, width=32), "2": score(["1", 0]), "3": look(["2", 1])}
-    assert report(oldest.run(graph).ok(), "3")["frames"] == 1000
+    """Scored, drawn upon and shown beside others; the report is drawn on a single frame, too."""
+    graph = {
+        "1": frames(frames=1000, height=32, width=32),
+        "2": score(["1", 0]),
+        "3": look(["2", 1]),
+        "4": overlay(["1", 0], ["2", 1], style="minimal"),
+        "5": look(["4", 0]),
+        "6": side_by_side(images_a=["1", 0], images_b=["8", 0], length="trim"),
+        "7": look(["6", 1]),
+        "8": frames(frames=1, height=32, width=32),
+        "9": overlay(["8", 0], ["2", 1]),
+        "10": look(["9", 0]),
+    }
+    result = oldest.run(graph).ok()
+    assert report(result, "3")["frames"] == 1000
+    shapes = [json.loads(result.text(number))["shape"] for number in ("5", "7", "10")]
+    assert shapes[0] == [1000, 32, 32, 3] and shapes[1][0] == 1 and shapes[2] == [1, 32, 32, 3]
+
+
+def test_more_than_fits_into_the_memory(oldest):
+    graph = {"1": frames(frames=100_000, height=720, width=1280, kind="constant")}
+    graph |= {"2": side_by_side(images_a=["1", 0], images_b=["1", 0]), "3": look(["2", 1])}
+    assert "use fewer or smaller ones" in oldest.run(graph).error
+
+
+def test_interrupt_ends_a_score(oldest):
+    """Of a hundred thousand frames, which would take minutes; the next prompt runs."""
+    graph = {"1": frames(frames=100_000, kind="constant"), "2": score(["1", 0])}
+    with oldest.listening() as heard:
+        prompt = oldest.queue(graph)
+        while not any(kind == "progress" for kind, _ in heard):
+            time.sleep(0.02)
+        oldest.post("/interrupt", {})
+        result = oldest.finished(prompt, 60)
+    assert result.message("execution_interrupted") is not None
+    assert max(about["value"] for kind, about in heard if kind == "progress") < 100_000
+    oldest.run({"1": frames(), "2": score(["1", 0])}).ok()
 
 
 def memory(server, name):
@@ -213,6 +267,29 @@ def test_filter_of_one_batch_and_nothing_kept(oldest):
     assert "3" not in result.outputs and len(json.loads(report(result, "4"))) == 2
     graph["2"]["inputs"]["frames_per_video"] = 7
     assert "can't be cut" in oldest.run(graph).error
+
+
+def test_filter_of_odd_videos(oldest):
+    """Sizes, channels, number types and lengths may differ; one that can't be scored is named; no video at all is said."""
+    graph = {
+        "1": frames(channels=4, height=37, width=51, kind="half"),
+        "2": frames(frames=9, speed=1.0),
+        "3": frames(kind="nan"),
+        "4": node("Test_List", a=["1", 0], b=["2", 0]),
+        "5": motion_filter(["4", 0], count=5),
+        "6": look(["5", 0]),
+    }
+    result = oldest.run(graph).ok()
+    shapes = sorted(json.loads(text)["shape"] for text in result.outputs["6"]["text"])
+    assert shapes == [[9, 48, 64, 3], [16, 37, 51, 4]]
+    graph["4"]["inputs"]["c"] = ["3", 0]
+    error = oldest.run(graph).error
+    assert "video 3 of 3" in error and "NaN" in error
+    graph["4"]["inputs"] = {}
+    assert "Motion Filter has no video" in oldest.run(graph).error
+    graph = {"1": node("Test_List"), "2": score(["1", 0])}  # ComfyUI itself can't call a node for each of none
+    assert oldest.run(graph).status == "error"
+    oldest.run({"1": frames(), "2": score(["1", 0])}).ok()
 
 
 def test_a_file_scores_as_on_the_command_line(server):

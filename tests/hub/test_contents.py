@@ -29,8 +29,32 @@ def test_only_the_allowlist_goes_along(run_folder):
         (run_folder / name).write_text("HF_TOKEN=hf_abcdefghijklmnopqrstuv")
     (run_folder / "tensorboard").mkdir()
     contents = collect(run_folder, "owner/name")
-    assert set(contents.files) == EXPECTED and contents.notes == ()
+    assert set(contents.files) == EXPECTED
+    (note,) = contents.notes
+    assert note.startswith("tencent-hunyuan-community is a licence of its own") and str(run_folder / "LICENSE") in note
     assert contents.missing({}) == list(contents.files)
+
+
+def test_the_licence_and_notice_of_the_base_model_go_along(run_folder):
+    (run_folder / "LICENSE").write_text("Terms of the base model")
+    (run_folder / "NOTICE").write_text("a notice")
+    contents = collect(run_folder, "owner/name")
+    assert set(contents.files) == EXPECTED | {"LICENSE", "NOTICE"} and contents.notes == ()
+    (run_folder / "NOTICE").write_text("made in /home/someone/here")
+    with pytest.raises(AdapterError, match="NOTICE, line 1, holds a path"):
+        collect(run_folder, "owner/name")
+
+
+@pytest.mark.parametrize("secret", [True, False])
+@pytest.mark.parametrize("file", ["curves.png", "validation/step-10/prompt-0-seed-0.mp4"])
+def test_what_a_program_noted_in_a_picture_or_video_is_seen(file, secret, run_folder):
+    text = "hf_abcdefghijklmnopqrstuvwxyz" if secret else f"{run_folder}/clips/a.mp4"
+    kept = (run_folder / file).read_bytes() if (run_folder / file).is_file() else b"\x89PNG"
+    (run_folder / file).write_bytes(kept + b"\0\xff~/x\0" + text.encode() + b"\0")
+    with pytest.raises(AdapterError, match=f"{file} holds " + ("what looks like an access token" if secret else "a path")):
+        collect(run_folder, "owner/name")
+    (run_folder / file).write_bytes(kept + b"\0\xff~/x and /tmp/y\0")
+    collect(run_folder, "owner/name")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Adapters from the Hub: one file of one commit, compared, from the cache where it can be; everything else is one line."""
 
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,20 @@ def test_copies_never_replace_another_file(published, client, tmp_path):
     (tmp_path / "a" / WEIGHTS).write_text("mine")
     with pytest.raises(AdapterError, match="exists and is another file"):
         copy_adapter(fetched, tmp_path / "a")
+
+
+def test_a_damaged_copy_is_not_left(published, client, tmp_path, monkeypatch):
+    fetched = fetch_adapter("owner/physics", hub=client)
+
+    def flip(source, target):
+        data = bytearray(Path(source).read_bytes())
+        data[-1] ^= 1
+        Path(target).write_bytes(data)
+
+    monkeypatch.setattr(shutil, "copyfile", flip)
+    with pytest.raises(AdapterError, match="changed while it was being copied"):
+        copy_adapter(fetched, tmp_path / "a")
+    assert list((tmp_path / "a").iterdir()) == []
 
 
 def test_the_token_goes_to_the_hub_alone(published, client):

@@ -1,6 +1,7 @@
 """The process that talks to the Hub: it is ended at its deadline, told from a dead one, and gives its errors back."""
 
 import os
+import threading
 import time
 
 import pytest
@@ -32,6 +33,25 @@ def test_answers_errors_and_deadlines(here):
         assert hub.call("whoami")["name"] == "owner"  # died: one more try
         last = hub._worker._process
     assert last.poll() is not None
+
+
+def test_cancelled_by_another_thread(here):
+    """The process is ended at once, and nothing is tried again."""
+    here.inject(Fault("whoami", delay=60, times=9))
+    with Hub() as hub:
+        threading.Thread(target=lambda: (_until(lambda: here.log), hub.cancel()), daemon=True).start()
+        started = time.monotonic()
+        with pytest.raises(HubError, match="was cancelled") as caught:
+            hub.call("whoami")
+        assert caught.value.kind == "cancelled" and time.monotonic() - started < 50 and len(here.log) == 1
+        with pytest.raises(HubError, match="was cancelled"):
+            hub.call("whoami")
+        assert hub._worker._process is None
+
+
+def _until(true):
+    while not true():
+        time.sleep(0.02)
 
 
 def test_what_passes_is_tried_again_and_the_rest_is_not(client, here):

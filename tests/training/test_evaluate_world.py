@@ -13,8 +13,10 @@ pytest.importorskip("skimage", reason='the extra "pretrain" is not installed')
 pytest.importorskip("sklearn", reason='the extra "pretrain" is not installed')
 pytest.importorskip("cv2", reason='the extra "eval" is not installed')
 
+import phys_pipeline
+from phys_pipeline.models.frame_autoencoder import FrameAutoencoder
 from training import evaluate_world
-from training.evaluate_world import CLEAN, MODEL, area_drift, fine_power, report, stratum_of
+from training.evaluate_world import CLEAN, MODEL, area_drift, encoded_and_decoded, fine_power, report, stratum_of
 from training.world.clips import world_clip
 from training.world.prompts import held_out_clips
 
@@ -47,6 +49,37 @@ def test_clean_clips_are_judged_right(tmp_path: Path, capsys: pytest.CaptureFixt
     right, asked = line.split("|")[2].split("(")[0].split("/")
     assert int(right) == int(asked) >= 4
     assert "log of fine detail over the clean clip's | 0.000" in text and capsys.readouterr().out.startswith("# Held-out")
+
+
+@pytest.mark.slow
+def test_a_model_stands_beside_clean_clips_and_what_its_autoencoder_leaves_of_them(tmp_path: Path):
+    page, sheet = tmp_path / "page.md", tmp_path / "sheet.png"
+    model = Path(phys_pipeline.__file__).parent / "assets" / "tiny_hunyuan"
+    given = [
+        "--model",
+        str(model),
+        "--prompts",
+        "3",
+        "--work",
+        str(tmp_path / "work"),
+        "--report",
+        str(page),
+        "--sheet",
+        str(sheet),
+    ]
+    assert evaluate_world.main(given) == 0
+    text = page.read_text()
+    assert "| Direction as asked | clean | autoencoder | model |" in text and "Model revision" in text
+    line = next(line for line in text.splitlines() if line.startswith("| log of fine detail"))
+    clean, decoded, _ = (float(cell.split()[0]) for cell in line.split("|")[2:5])
+    assert clean == 0 > decoded  # an autoencoder blurs
+    assert sheet.stat().st_size > 1000
+
+
+def test_encoding_and_decoding_keeps_shape_and_range():
+    video = torch.rand(3, 4, 16, 16, generator=torch.Generator().manual_seed(0))
+    again = encoded_and_decoded(FrameAutoencoder(latent_channels=4, widths=(4, 4, 4)), video)
+    assert again.shape == video.shape and 0 <= again.min() <= again.max() <= 1
 
 
 def test_a_report_compares_columns_clip_by_clip():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import time
+from fractions import Fraction
 from typing import Any
 
 import torch
-from comfy_api.latest import ComfyExtension, io
+from comfy_api.latest import ComfyExtension, InputImpl, Types, io
 
 from .frames import moving
 
@@ -47,14 +49,14 @@ class TestConditioning(io.ComfyNode):
         return io.Schema(
             node_id="Test_Conditioning",
             category="test",
-            inputs=[io.Int.Input("seed", default=0)],
+            inputs=[io.Int.Input("seed", default=0), io.Int.Input("width", default=32, max=10_000, optional=True)],
             outputs=[io.Conditioning.Output()],
         )
 
     @classmethod
-    def execute(cls, seed: int) -> io.NodeOutput:
+    def execute(cls, seed: int, width: int = 32) -> io.NodeOutput:
         generator = torch.Generator().manual_seed(seed)
-        text, pooled = torch.randn(1, 7, 32, generator=generator), torch.randn(1, 768, generator=generator)
+        text, pooled = torch.randn(1, 7, width, generator=generator), torch.randn(1, 768, generator=generator)
         return io.NodeOutput([[text, {"pooled_output": pooled, "guidance": 6.0}]])
 
 
@@ -163,6 +165,40 @@ class TestSlow(io.ComfyNode):
         return io.NodeOutput(slow)
 
 
+class TestSlowPipeline(io.ComfyNode):
+    """The pipeline, with a pause before each call of its transformer, written to a file; the call ``fail_at`` fails."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_SlowPipeline",
+            category="test",
+            inputs=[
+                io.Custom("T2V_PIPELINE").Input("pipeline"),
+                io.Float.Input("seconds", default=0.0),
+                io.String.Input("file"),
+                io.Int.Input("fail_at", default=0),
+            ],
+            outputs=[io.Custom("T2V_PIPELINE").Output()],
+        )
+
+    @classmethod
+    def execute(cls, pipeline: Any, seconds: float, file: str, fail_at: int) -> io.NodeOutput:
+        transformer, calls = pipeline.model.pipeline.transformer, itertools.count(1)
+
+        def before(*_: Any) -> None:
+            with open(file, "a", encoding="ascii") as stream:
+                stream.write("step\n")
+            if next(calls) == fail_at:
+                raise RuntimeError("out of luck")
+            time.sleep(seconds)
+
+        if hasattr(transformer, "test_hook"):  # of an earlier prompt
+            transformer.test_hook.remove()
+        transformer.test_hook = transformer.register_forward_pre_hook(before)
+        return io.NodeOutput(pipeline)
+
+
 class TestAutoencoder(io.ComfyNode):
     """Writes a small random video autoencoder with HunyuanVideo's 16 latent channels, which VAELoader takes."""
 
@@ -198,18 +234,41 @@ class TestList(io.ComfyNode):
         return io.Schema(
             node_id="Test_List",
             category="test",
-            inputs=[io.Image.Input("a"), io.Image.Input("b"), io.Image.Input("c", optional=True)],
+            inputs=[io.Image.Input(name, optional=True) for name in "abc"],
             outputs=[io.Image.Output(is_output_list=True)],
         )
 
     @classmethod
-    def execute(cls, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor | None = None) -> io.NodeOutput:
+    def execute(
+        cls, a: torch.Tensor | None = None, b: torch.Tensor | None = None, c: torch.Tensor | None = None
+    ) -> io.NodeOutput:
         return io.NodeOutput([batch for batch in (a, b, c) if batch is not None])
+
+
+class TestRate(io.ComfyNode):
+    """A VIDEO that says any rate, such as 0."""
+
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return io.Schema(
+            node_id="Test_Rate",
+            category="test",
+            inputs=[io.Image.Input("images"), io.Int.Input("fps", default=0)],
+            outputs=[io.Video.Output()],
+        )
+
+    @classmethod
+    def execute(cls, images: torch.Tensor, fps: int) -> io.NodeOutput:
+        parts = Types.VideoComponents(images=images, frame_rate=Fraction(fps), audio=None)
+        return io.NodeOutput(InputImpl.VideoFromComponents(parts))
 
 
 class TestNodes(ComfyExtension):
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
-        return [TestFrames, TestConditioning, TestLook, TestSize, TestMark, TestMarks, TestSlow, TestList, TestAutoencoder]
+        return [
+            TestFrames, TestConditioning, TestLook, TestSize, TestMark, TestMarks, TestSlow, TestSlowPipeline, TestList,
+            TestAutoencoder, TestRate,
+        ]  # fmt: skip
 
 
 async def comfy_entrypoint() -> TestNodes:
