@@ -223,7 +223,8 @@ def ten_visitors(url, prompts):
     """Each makes a pair; returns {prompt: result} and the order in which they ended."""
     from gradio_client import Client
 
-    clients, jobs = [Client(url, verbose=False) for _ in prompts], []
+    patient = {"timeout": 600}  # a server that loads its model answers late
+    clients, jobs = [Client(url, verbose=False, httpx_kwargs=patient) for _ in prompts], []
     ended, order, lock = {}, [], threading.Lock()
 
     def note(prompt):

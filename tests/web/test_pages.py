@@ -280,7 +280,7 @@ def test_too_large_an_upload_is_refused(page, tmp_path):
 @pytest.fixture(scope="session")
 def axe(tmp_path_factory):
     """axe-core (MPL-2.0), fetched by npm into an ignored folder, never part of this repository."""
-    folder = Path(__file__).parents[2] / "build" / "axe"
+    folder = Path(__file__).parents[2] / "out" / "axe"
     script = folder / "node_modules" / "axe-core" / "axe.min.js"
     if not script.is_file():
         npm, problem = shutil.which("npm"), "npm is not installed"
