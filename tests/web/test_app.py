@@ -118,6 +118,13 @@ def post(app, path, body, kind="application/json"):
         return error.code, error.read().decode(errors="replace")
 
 
+def wait_until(true, seconds=120):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def test_one_address_can_not_fill_the_queue(app, monkeypatch):
     """A client that names a new session for each job: what it asks for beyond its places is refused, and then free again."""
     from gradio_client import Client
@@ -128,10 +135,10 @@ def test_one_address_can_not_fill_the_queue(app, monkeypatch):
     monkeypatch.setattr(fairness, "MOST_PLACES", 2)
     clients = [Client(app.url, verbose=False) for _ in range(4)]
     with Job().device("a test"):
-        held = [each.submit(**PAIR, api_name="/generate") for each in clients[:2]]
-        for job, started in zip(held, ("PROCESSING", "IN_QUEUE"), strict=True):
-            while job.status().code.name in ("STARTING", "JOINING_QUEUE") or (started == "PROCESSING" and not job.outputs()):
-                time.sleep(0.05)
+        held = [clients[0].submit(**PAIR, api_name="/generate")]
+        wait_until(lambda: held[0].outputs())  # it runs, and waits for the device
+        held.append(clients[1].submit(**PAIR, api_name="/generate"))
+        wait_until(lambda: held[1].status().code.name == "IN_QUEUE")
         with pytest.raises(Exception, match="400 Bad Request"):
             clients[2].predict(**PAIR, api_name="/generate")
         number = next(index for index, function in app.demo.fns.items() if function.api_name == "score")
@@ -233,8 +240,7 @@ def ten_visitors(url, prompts):
     for seed, (each, prompt) in enumerate(zip(clients, prompts, strict=True)):
         jobs.append(each.submit(**{**PAIR, "prompt": prompt, "seed": seed}, api_name="/generate"))
         jobs[-1].add_done_callback(lambda job, prompt=prompt: note(prompt))
-        while jobs[-1].status().code.name in ("STARTING", "JOINING_QUEUE"):  # the next one comes after this one
-            time.sleep(0.05)
+        wait_until(lambda: jobs[-1].status().code.name not in ("STARTING", "JOINING_QUEUE"))  # the next one comes after this one
     for prompt, job in zip(prompts, jobs, strict=True):
         ended[prompt] = job.result(timeout=600)
     for each in clients:
