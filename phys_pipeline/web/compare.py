@@ -100,7 +100,7 @@ class CompareTab(JobTab):
         inputs = [
             self.prompt, self.model, self.adapter, self.adapter_file, self.weight, self.seed, self.count, *self.sizes, self.family
         ]  # fmt: skip
-        running = self.start.click(
+        self.start.click(
             guarded(self.generate),
             inputs,
             self.outputs,
@@ -109,7 +109,7 @@ class CompareTab(JobTab):
             validator=one_of_many,
             **GPU,
         )
-        self.make_cancelling(running)
+        self.make_cancelling()
         self.grid.chosen(guarded(self.choose), [self.memory], [*self.shown, self.memory], show_progress="hidden", **PRIVATE)
         self.example.input(lambda prompt: prompt or gr.skip(), self.example, self.prompt, show_progress="hidden", **PRIVATE)
         for chosen in (self.model, self.family):

@@ -52,15 +52,19 @@ class JobTab:
         """Outputs of :meth:`restore`."""
         return [self.status, *self.shown]
 
-    def make_cancelling(self, running: Any) -> None:
-        """Let the second button stop what the event ``running`` started."""
-        self.stop.click(self.cancel, None, [self.status, self.start, self.stop], cancels=[running], queue=False, **PRIVATE)
+    def make_cancelling(self) -> None:
+        """Let the second button stop the job.
+
+        The job's own event says when it has stopped. With Gradio's ``cancels`` a progress that was under way could come after
+        that, and stay; and an event that was just at work could end as an error.
+        """
+        self.stop.click(self.cancel, None, None, queue=False, **PRIVATE)
 
     def follow(self, first: str, request: gr.Request, work: Callable[[Job], Any]) -> Iterator[Any]:
         """Outputs while a job of the visitor does ``work``: its progress, what is ready meanwhile, and its result."""
-        yield self._state(first)
         try:
             with self.context.jobs.started(visitor(request)) as job:
+                yield self._state(first)
                 for event in job.follow(work):
                     if isinstance(event, Progress):
                         yield self._state(event)
@@ -75,10 +79,10 @@ class JobTab:
             yield self._state("Stopped by an error.", running=False)
             raise
 
-    def cancel(self, request: gr.Request) -> tuple[Any, Any, Any]:
-        """Stop the visitor's job; the work ends with its current step."""
-        self.context.jobs.cancel(visitor(request))
-        return status_html(self.cancelled, running=False), gr.Button(interactive=True), gr.Button(interactive=False)
+    def cancel(self, request: gr.Request) -> None:
+        """Tell the visitor's job to stop, which it does after its current step."""
+        if self.context.jobs.cancel(visitor(request)):
+            gr.Info("Stops after the current step.", duration=4)
 
     def restore(self, memory: Any) -> tuple[Any, ...]:
         """The results that this browser saw last, after a reload; for the page's load event."""

@@ -64,11 +64,11 @@ class ScoreTab(JobTab):
                                  interactive=False, elem_id="score-files")  # fmt: skip
             self.command = gr.Textbox(label="The command line that scores it", interactive=False, buttons=["copy"])
         self.shown = [self.summary, self.player, self.pictures, self.table, self.files, self.command]
-        running = self.start.click(
+        self.start.click(
             guarded(self.score), [self.upload, self.sample], self.outputs, api_name="score", show_progress="hidden",
             validator=one_of_many, **CPU,
         )  # fmt: skip
-        self.make_cancelling(running)
+        self.make_cancelling()
 
     def score(self, video: str | None, sample: str, request: gr.Request) -> Iterator[Any]:
         """Score the motion of a video.

@@ -41,7 +41,7 @@ class TwoVideosTab(JobTab):
             self.files = gr.File(label="The pair with its scores, the scores as JSON", file_count="multiple", interactive=False)
             self.command = gr.Textbox(label="The command line that compares them", interactive=False, buttons=["copy"])
         self.shown = [self.notes, self.player, self.table, self.files, self.command]
-        running = self.start.click(
+        self.start.click(
             guarded(self.compare),
             self.uploads,
             self.outputs,
@@ -50,7 +50,7 @@ class TwoVideosTab(JobTab):
             validator=one_of_many,
             **CPU,
         )
-        self.make_cancelling(running)
+        self.make_cancelling()
 
     def compare(self, first: str | None, second: str | None, request: gr.Request) -> Iterator[Any]:
         """Compare two videos with every metric that needs no weights.

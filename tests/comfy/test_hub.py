@@ -37,6 +37,12 @@ def hub(tmp_path_factory, models):
         yield hub
 
 
+@pytest.fixture(autouse=True)
+def calm(hub):
+    yield
+    hub.calm()
+
+
 @pytest.fixture(scope="module")
 def connected(environment, models, hub, tmp_path_factory):
     """A server that may ask that Hub; it has the native model and a folder for LoRAs of its own."""
