@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -241,23 +241,26 @@ def _check_private(folder: Path, files: Mapping[str, PublishedFile]) -> None:
         value for name, value in os.environ.items() if re.search("TOKEN|SECRET|PASSWORD|API_?KEY", name) and len(value) > 11
     }
     for file in files.values():
-        texts: list[str] = []
-        if file.path.endswith(_TEXTS):
-            texts = _text(file).splitlines()
-        elif file.path.endswith(".safetensors"):
-            assert file.source is not None
-            texts = list(read_header(file.source).metadata.values())
-        else:
-            assert file.source is not None
-            texts = [file.source.read_bytes().decode("latin-1")]
-        for number, line in enumerate(texts, 1):
-            is_text, is_weights = file.path.endswith(_TEXTS), file.path.endswith(".safetensors")
-            where = f"{file.path}, line {number}," if is_text else f"the metadata of {file.path}" if is_weights else file.path
-            if _SECRETS.search(line) or any(secret in line for secret in secrets):
+        for where, text, names_paths in _texts(file):
+            if _SECRETS.search(text) or any(secret in text for secret in secrets):
                 raise AdapterError(
                     f"{where} holds what looks like an access token or key: remove it, and revoke it if it was shared"
                 )
-            found = _PATHS.search(line) if is_text or is_weights else None
-            path = found[0] if found else next((place for place in places if place in line), None)
+            found = _PATHS.search(text) if names_paths else None
+            path = found[0] if found else next((place for place in places if place in text), None)
             if path:
                 raise AdapterError(f"{where} holds a path of this machine, {path[:80]!r}: remove it")
+
+
+def _texts(file: PublishedFile) -> Iterator[tuple[str, str, bool]]:
+    """What can be read in a file: where it is, the text, and whether what looks like a path there is one."""
+    if file.path.endswith(_TEXTS):
+        for number, line in enumerate(_text(file).splitlines(), 1):
+            yield f"{file.path}, line {number},", line, True
+        return
+    assert file.source is not None
+    if file.path.endswith(".safetensors"):
+        for value in read_header(file.source).metadata.values():
+            yield f"the metadata of {file.path}", value, True
+    else:
+        yield file.path, file.source.read_bytes().decode("latin-1"), False
