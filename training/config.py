@@ -16,7 +16,7 @@ from phys_pipeline.errors import ConfigError
 from phys_pipeline.hub.names import is_repo_id
 from training.spelling import LORA, flat_lora
 
-OBJECTIVES = ("spectral", "anchored", "repaired", "coherence_weighted", "preference", "flow", "ltd", "none")
+OBJECTIVES = ("spectral", "anchored", "repaired", "sampled", "coherence_weighted", "preference", "flow", "ltd", "none")
 MOTION_NAMES = ("spectral", "anchored", "repaired")  # the first of these in use is the log's `motion`
 MOTION_TERMS = ("translation", "rotation", "scaling", "pace", "coherence")
 _REORDERINGS = ("reverse", "shuffle", "stutter")  # corruptions that need no pixels
@@ -53,11 +53,12 @@ _POSITIVE = (
     "shift", "rank", "alpha", "max_train_steps", "train_batch_size", "gradient_accumulation_steps", "learning_rate",
     "max_grad_norm", "num_processes", "log_every", "num_epochs", "validation_quantiles", "motion_crop_frames",
     "motion_crop_size", "coherence_tau", "preference_beta", "flow_sigma_max", "repaired_sigma_max",
+    "sampled_steps", "sampled_levels",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "motion_weight", "guidance", "lr_warmup_steps", "weight_decay", "seed", "checkpoint_every", "checkpoint_limit",
     "gradient_ratio_every", "validate_every", "anchored_weight", "coherence_strength", "preference_weight", "preference_margin",
-    "repaired_weight", "flow_weight", "flow_smoothness", "ltd_strength",
+    "repaired_weight", "flow_weight", "flow_smoothness", "ltd_strength", "sampled_weight", "sampled_keep",
 )  # fmt: skip
 
 
@@ -110,6 +111,12 @@ class TrainConfig:
     sigma_max: float = 0.7  # the motion loss fades out smoothly towards this noise level
     motion_crop_frames: int | None = None  # motion_space=pixel decodes a random piece of so many latent frames; null: all
     motion_crop_size: int | None = None  # side of that piece in pixels; null: the whole frame
+
+    # motion loss of videos that the model samples itself, from the batch's captions and noise
+    sampled_weight: float = 1.0
+    sampled_steps: int = 10  # of the sampler; a training step runs the network 2 x so often, see docs/training_objectives.md
+    sampled_levels: int = 1  # noise levels of these, drawn, at which x0-hat is corrected: each keeps the network's activations
+    sampled_keep: float = 2.0  # weight of staying with the base model's detail and amount of motion
 
     # the other candidates
     coherence_tau: float = 0.1  # coherence_weighted: a block of the clip weighs exp(-its motion loss / tau)
@@ -208,6 +215,8 @@ class TrainConfig:
                 f"motion_weight needs at least 3 frames, frames={shortest}, and so do the other objectives: "
                 "set objective=none or more frames"
             )
+        if self.sampled_levels > self.sampled_steps:
+            raise ConfigError(f"sampled_levels={self.sampled_levels} exceeds sampled_steps={self.sampled_steps}: lower it")
         if "none" in self.objective and len(self.objective) > 1:
             raise ConfigError("objective=none stands alone: leave it out or leave the others out")
         if self.preference_space == "latent" and not set(self.preference_corruptions) <= set(_REORDERINGS):
@@ -251,6 +260,7 @@ class TrainConfig:
             "spectral": self.motion_weight,
             "anchored": self.motion_weight if self.anchored_weight is None else self.anchored_weight,
             "repaired": self.motion_weight if self.repaired_weight is None else self.repaired_weight,
+            "sampled": self.sampled_weight,
             "coherence_weighted": self.coherence_strength,
             "preference": self.preference_weight,
             "flow": self.flow_weight,
@@ -274,7 +284,9 @@ class TrainConfig:
     def needs_vae(self) -> bool:
         """Whether a training step decodes or encodes."""
         active = set(self.active)
-        in_pixels = self.motion_space == "pixel" and bool(active & {"spectral", "anchored", "repaired", "coherence_weighted"})
+        in_pixels = self.motion_space == "pixel" and bool(
+            active & {"spectral", "anchored", "repaired", "sampled", "coherence_weighted"}
+        )
         return in_pixels or "flow" in active or ("preference" in active and self.preference_space == "pixel")
 
     def for_validation(self) -> TrainConfig:

@@ -179,8 +179,9 @@ class Trainer:
 
     def _objective(self, spectral: SpectralConfig, vae: Any) -> Objective:
         config, dataset = self.config, self.dataset
-        if "preference" in config.active and not adapter_names(self.bare_model):
-            raise ConfigError("objective=preference compares with the base model, which only an adapter leaves alone: set rank")
+        for name in sorted({"preference", "sampled"} & set(config.active)):
+            if not adapter_names(self.bare_model):
+                raise ConfigError(f"objective={name} compares with the base model, which only an adapter leaves alone: set rank")
         if config.needs_vae:
             vae = vae.to(self.accelerator.device).requires_grad_(False)
             if config.gradient_checkpointing and getattr(vae, "_supports_gradient_checkpointing", False):
@@ -196,6 +197,8 @@ class Trainer:
             self.accelerator.device,
             decode=partial(self.family.decode_video, vae),
             encode=partial(self.family.encode_video, vae),
+            path=self.family.path,
+            shift=self.shift,
         )
         for weighting in objective.weightings.values():
             if isinstance(weighting, CoherenceWeights):

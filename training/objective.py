@@ -3,7 +3,8 @@
     total = mean of (product of weight maps) * squared error  +  sum over terms of weight * term
 
 `ltd` and `coherence_weighted` are weight maps; `spectral`, `anchored`, `repaired` and `flow` are terms on the predicted clean
-clip x0-hat; `preference` is a term on the prediction errors of a clip and of its corrupted copy.
+clip x0-hat; `preference` is a term on the prediction errors of a clip and of its corrupted copy; `sampled` is one on videos that
+the model makes itself.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from training.objectives.flow import FlowConsistency, flow_estimator
 from training.objectives.ltd import DifferenceWeights
 from training.objectives.preference import Preference
 from training.objectives.repaired import Repaired
+from training.objectives.sampled import Sampled
 from training.objectives.spectral import Spectral
 from training.objectives.term import MotionTerm, TermResult, motion_energy
 
@@ -68,17 +70,18 @@ class Objective:
     terms: dict[str, tuple[float, MotionTerm]] = field(default_factory=dict)
     weightings: dict[str, CoherenceWeights | DifferenceWeights] = field(default_factory=dict)
     preference: tuple[float, Preference] | None = None
+    sampled: tuple[float, Sampled] | None = None
     sigma_max: float = 0.7  # samples below it are watched for motion energy
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the terms that are added to the denoising loss, in the order of the log."""
-        return (*self.terms, *(["preference"] if self.preference else []))
+        return (*self.terms, *(["preference"] if self.preference else []), *(["sampled"] if self.sampled else []))
 
     @property
     def held_out(self) -> Objective:
         """What can be said of clips outside the data set: the terms, on whole clips, and motion energy at every noise level; no
-        weight map, no preference, no `batch`."""
+        weight map, no preference, no video of its own, no `batch`."""
         return Objective({name: (w, term.whole()) for name, (w, term) in self.terms.items()}, sigma_max=math.inf)
 
 
@@ -86,7 +89,7 @@ class Objective:
 class Batch:
     """Who the samples are: `samples` their places in the data set, `seeds` one number each for what is drawn per sample.
 
-    `base` predicts like the network with its adapter switched off, without gradient; only `preference` calls it.
+    `base` predicts like the network with its adapter switched off, without gradient; only `preference` and `sampled` call it.
     """
 
     samples: Sequence[int]
@@ -122,7 +125,7 @@ def training_losses(
 ) -> StepLosses:
     """One sigma noises, tells the time, and reads back x0-hat; `predict(x_t, sigma)` is the network.
 
-    `batch` is needed by `coherence_weighted`, `preference` and cropped terms.
+    `batch` is needed by `coherence_weighted`, `preference`, `sampled` and cropped terms.
     """
     objective = Objective() if objective is None else objective
     x_t, target = path.corrupt(x0, noise, sigma), path.target(x0, noise, sigma).float()
@@ -147,6 +150,12 @@ def training_losses(
         result = preference(prediction - target, predict(loser_t, sigma).float() - loser_target, *base)
         terms["preference"] = result
         added.append(weight * result.loss)
+    if objective.sampled is not None:
+        if batch is None or batch.base is None:
+            raise ValueError("the sampled objective needs the batch's base model")
+        weight, sampled = objective.sampled
+        terms["sampled"] = sampled(predict, batch.base, noise, batch.seeds)
+        added.append(weight * terms["sampled"].loss)
     ratio = _energy_ratio(x0_hat, x0, sigma, objective.sigma_max)
     if not added:
         return StepLosses(fit, denoising, fit, None, terms, ratio)
@@ -202,7 +211,7 @@ def check_scored_frames(config: TrainConfig, frames: int, latent_frames: int) ->
     scored = latent_frames - (latent_frames < frames)
     if scored >= 3:
         return
-    for name in ("spectral", "anchored", "repaired", "coherence_weighted"):
+    for name in ("spectral", "anchored", "repaired", "sampled", "coherence_weighted"):
         if name in config.active and config.motion_space == "latent":
             raise ConfigError(
                 f"motion_space=latent leaves {scored} of {frames} frames, too few for motion: "
@@ -220,12 +229,15 @@ def build_objective(
     device: torch.device,
     decode: Callable[[Tensor], Tensor],
     encode: Callable[[Tensor], Tensor],
+    path: NoisePath,
+    shift: float,
 ) -> Objective:
     """The objective of a configuration.
 
     Args:
         clip: frames and height in pixels of the shortest clip, and `latents` its latents' shape (C, T, H, W).
         decode: latents -> pixels in [0, 1], differentiable; `encode` the way back. Called only by what works in pixels.
+        path: noise path and `shift` timestep shift of the videos that `sampled` makes.
 
     Raises ConfigError for clips that are too short and settings that don't go with their size.
     """
@@ -263,7 +275,13 @@ def build_objective(
             config.preference_corruptions, form=config.preference_form, beta=config.preference_beta,  # type: ignore[arg-type]
             margin=config.preference_margin, drop_first=drop_first, **coders,
         )  # fmt: skip
-    return Objective(terms, weightings, preference, config.sigma_max)
+    sampled = None
+    if "sampled" in active:
+        sampled = config.sampled_weight, Sampled(
+            SpectralMotionLoss(spectral), path, steps=config.sampled_steps, levels=config.sampled_levels,
+            shift=shift, keep=config.sampled_keep, decode=seen["decode"], drop_first=drop_first,
+        )  # fmt: skip
+    return Objective(terms, weightings, preference, sampled, config.sigma_max)
 
 
 def _crop(config: TrainConfig, clip: tuple[int, int], latents: tuple[int, ...]) -> Crop | None:

@@ -42,15 +42,27 @@ def test_objectives_are_names_that_combine():
     assert TrainConfig(motion_form="anchored").active == ("anchored",)  # as it was said before there were several
     assert TrainConfig(motion_form="anchored", objective=["ltd"]).active == ("ltd",)
     everything = TrainConfig(objective=list(OBJECTIVES[:-1]), anchored_weight=0.0, repaired_weight=0.0)
-    assert everything.active == ("spectral", "coherence_weighted", "preference", "flow", "ltd")
+    assert everything.active == ("spectral", "sampled", "coherence_weighted", "preference", "flow", "ltd")
 
 
 def test_which_objectives_need_the_autoencoder():
     needs = {name: TrainConfig(objective=[name]).needs_vae for name in OBJECTIVES}
-    assert [name for name, need in needs.items() if need] == ["spectral", "anchored", "repaired", "coherence_weighted", "flow"]
+    assert [name for name, need in needs.items() if need] == [
+        "spectral",
+        "anchored",
+        "repaired",
+        "sampled",
+        "coherence_weighted",
+        "flow",
+    ]
     latent = {name: TrainConfig(objective=[name], motion_space="latent").needs_vae for name in OBJECTIVES}
     assert [name for name, need in latent.items() if need] == ["flow"]
     assert TrainConfig(objective=["preference"], preference_space="pixel").needs_vae
+
+
+def test_no_more_levels_are_corrected_than_the_sampler_has():
+    with pytest.raises(ConfigError, match="sampled_levels=5 exceeds sampled_steps=4"):
+        TrainConfig(sampled_levels=5, sampled_steps=4)
 
 
 def test_a_crop_needs_pixels():

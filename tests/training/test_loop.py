@@ -46,7 +46,8 @@ def trainer_of(config):
 
 def test_ten_steps_equal_five_and_resume_and_five(base, tmp_path):
     changes = {"caption_dropout": 0.0, "motion_weight": 0.5, "sigma_max": 1.0, "preference_space": "pixel"}
-    changes["objective"] = ["spectral", "preference", "coherence_weighted", "ltd"]  # none keeps a state of its own
+    changes |= {"sampled_steps": 3, "sampled_levels": 2}
+    changes["objective"] = ["spectral", "preference", "coherence_weighted", "ltd", "sampled"]  # none keeps a state of its own
     train(settings(base, tmp_path / "straight", **changes), progress=False)
     assert (tmp_path / "straight" / "checkpoint-5" / ADAPTER).is_file()
     half = settings(base, tmp_path / "resumed", resume=str(tmp_path / "straight" / "checkpoint-5"), **changes)
@@ -317,12 +318,13 @@ def test_freezing_alarm_rings_once_under_four_fifths_of_the_start(caplog):
 
 def test_every_objective_trains_and_is_logged(base, tmp_path):
     pytest.importorskip("cv2")
-    names = ["spectral", "anchored", "coherence_weighted", "preference", "flow", "ltd"]
-    changes = {"motion_sigma": "every_step", "flow_sigma_max": 1.0, "preference_space": "pixel", "gradient_ratio_every": 1}
+    names = ["spectral", "anchored", "coherence_weighted", "preference", "flow", "ltd", "sampled"]
+    changes: dict = {"sampled_steps": 3}
+    changes |= {"motion_sigma": "every_step", "flow_sigma_max": 1.0, "preference_space": "pixel", "gradient_ratio_every": 1}
     trainer = trainer_of(settings(base, tmp_path / "run", objective=names, **changes))
     flags = [p.requires_grad for p in trainer.bare_model.parameters()]
     record = trainer.step(0)
-    for key in ("denoising", "denoising_weighted", "motion", "anchored", "flow", "preference", "gradient_ratio"):
+    for key in ("denoising", "denoising_weighted", "motion", "anchored", "flow", "preference", "sampled", "gradient_ratio"):
         assert record[key] is not None and record[key] >= 0, key
     assert record["motion_share"] == 1.0 and record["motion_skipped"] == 0 and record["motion_energy_ratio"] > 0
     assert record["preference"] == pytest.approx(0.6931, abs=1e-4)  # the adapter starts as the base model
@@ -333,10 +335,11 @@ def test_every_objective_trains_and_is_logged(base, tmp_path):
     assert plain["motion"] is None and plain["denoising_weighted"] is None and "preference" not in plain
 
 
-def test_preference_needs_an_adapter_to_switch_off(base, tmp_path, monkeypatch):
+@pytest.mark.parametrize("objective", ["preference", "sampled"])
+def test_objectives_that_compare_with_the_base_need_an_adapter_to_switch_off(objective, base, tmp_path, monkeypatch):
     monkeypatch.setattr("training.loop.adapter_names", lambda transformer: [])
     with pytest.raises(ConfigError, match="compares with the base model"):
-        trainer_of(settings(base, tmp_path / "run", objective="preference", preference_space="pixel"))
+        trainer_of(settings(base, tmp_path / "run", objective=objective, preference_space="pixel"))
 
 
 def test_cropped_motion_loss_is_the_same_in_one_batch_and_in_two(base, tmp_path):

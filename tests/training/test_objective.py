@@ -27,6 +27,7 @@ from training.objectives.spectral import Spectral
 from training.objectives.term import MotionTerm, motion_energy, sigma_weight
 
 PATH = RectifiedFlow()
+SURROUNDINGS = (torch.device("cpu"), lambda x: x, lambda x: x, PATH, 3.0)  # of an objective: device, decode, encode, path, shift
 LOSS = SpectralMotionLoss()
 SCORE, EXCESS = Spectral(LOSS), Spectral(LOSS, excess=True)
 
@@ -357,16 +358,24 @@ def test_parts_of_the_spectral_loss_can_be_left_out():
 def test_settings_that_do_not_go_with_the_latents(settings, message):
     config = TrainConfig(**{"frames": 9, "height": 32, "width": 32, **settings})
     with pytest.raises(ConfigError, match=message):
-        build_objective(config, spectral_config(config), (9, 32), (4, 3, 4, 4), torch.device("cpu"), *[lambda x: x] * 2)
+        build_objective(
+            config, spectral_config(config), (9, 32), (4, 3, 4, 4), torch.device("cpu"), *[lambda x: x] * 2, RectifiedFlow(), 1.0
+        )
 
 
 def test_objective_of_a_configuration():
     names = ["spectral", "anchored", "coherence_weighted", "preference", "ltd"]
     config = TrainConfig(objective=names, anchored_weight=0.7, motion_crop_frames=2, motion_crop_size=16, frames=13)
-    made = build_objective(config, spectral_config(config), (13, 64), (4, 4, 8, 8), torch.device("cpu"), *[lambda x: x] * 2)
+    made = build_objective(
+        config, spectral_config(config), (13, 64), (4, 4, 8, 8), torch.device("cpu"), *[lambda x: x] * 2, RectifiedFlow(), 1.0
+    )
     assert made.names == ("spectral", "anchored", "preference") and set(made.weightings) == {"coherence_weighted", "ltd"}
     assert made.terms["anchored"][0] == 0.7 and made.terms["spectral"][1].crop == Crop(2, 2)
     older = TrainConfig(motion_form="anchored", frames=13)
-    assert build_objective(
-        older, spectral_config(older), (13, 64), (4, 4, 8, 8), torch.device("cpu"), *[lambda x: x] * 2
-    ).names == ("anchored",)
+    assert build_objective(older, spectral_config(older), (13, 64), (4, 4, 8, 8), *SURROUNDINGS).names == ("anchored",)
+    own = TrainConfig(
+        objective=["sampled"], sampled_weight=0.4, sampled_steps=6, sampled_levels=2, motion_space="latent", frames=13
+    )
+    made = build_objective(own, spectral_config(own), (13, 64), (4, 4, 8, 8), *SURROUNDINGS)
+    assert made.names == ("sampled",) and made.sampled[0] == 0.4 and made.held_out.names == ()
+    assert len(made.sampled[1].sigmas) == 7 and made.sampled[1].levels == 2 and made.sampled[1].drop_first

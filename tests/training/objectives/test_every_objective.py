@@ -10,7 +10,7 @@ from training.config import OBJECTIVES
 from training.train_lora import main
 
 CONFIG = Path(__file__).parents[3] / "training" / "configs" / "tiny.yaml"
-TERMS = {"spectral", "anchored", "repaired", "flow", "preference"}  # the others weigh the denoising loss
+TERMS = {"spectral", "anchored", "repaired", "flow", "preference", "sampled"}  # the others weigh the denoising loss
 pytestmark = [pytest.mark.usefixtures("fresh_accelerate_state"), pytest.mark.slow]
 
 
