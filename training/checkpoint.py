@@ -34,7 +34,8 @@ _MEANING = (  # what the adapter is said to be trained with: another value would
     "motion_overrides", "objective", "anchored_weight", "repaired_weight", "motion_terms", "motion_sigma", "motion_crop_frames",
     "motion_crop_size", "repaired_sigma_max",
     "coherence_tau", "coherence_strength", "ltd_strength", "preference_weight", "preference_form", "preference_beta",
-    "preference_margin", "preference_space", "preference_corruptions", "flow_weight", "flow_sigma_max", "flow_estimator",
+    "preference_margin", "preference_space", "preference_corruptions", "preference_by_score",
+    "flow_weight", "flow_sigma_max", "flow_estimator",
     "sampled_weight", "sampled_steps", "sampled_levels", "sampled_keep",
     "buckets", "base_quantization", "sigma_max", "sigma_law", "shift", "guidance", "caption_dropout",
 )  # fmt: skip

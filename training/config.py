@@ -128,6 +128,7 @@ class TrainConfig:
     preference_margin: float = 0.01  # hinge: the gain in mean squared error after which a pair no longer counts
     preference_space: str = "latent"  # latent (frames reordered) | pixel (through the autoencoder: any corruption)
     preference_corruptions: list[str] = field(default_factory=lambda: list(_REORDERINGS))
+    preference_by_score: bool = False  # a pair counts as far as its copy's motion loss is higher (in motion_space)
     flow_weight: float = 0.1
     flow_sigma_max: float = 0.5  # the flow loss fades out smoothly towards this noise level
     flow_estimator: str = "auto"  # raft | dis | auto: raft where torchvision is installed
@@ -287,7 +288,8 @@ class TrainConfig:
         in_pixels = self.motion_space == "pixel" and bool(
             active & {"spectral", "anchored", "repaired", "sampled", "coherence_weighted"}
         )
-        return in_pixels or "flow" in active or ("preference" in active and self.preference_space == "pixel")
+        scored = self.preference_by_score and self.motion_space == "pixel"
+        return in_pixels or "flow" in active or ("preference" in active and (self.preference_space == "pixel" or scored))
 
     def for_validation(self) -> TrainConfig:
         """The settings that read `validation_data`: `data_filters` and `data_scores` are about `data`."""

@@ -147,7 +147,8 @@ def training_losses(
         loser_t, loser_target = path.corrupt(loser, noise, sigma), path.target(loser, noise, sigma).float()
         with torch.no_grad():
             base = batch.base(x_t, sigma).float() - target, batch.base(loser_t, sigma).float() - loser_target
-        result = preference(prediction - target, predict(loser_t, sigma).float() - loser_target, *base)
+        errors = prediction - target, predict(loser_t, sigma).float() - loser_target, *base
+        result = preference(*errors, counts=preference.counts(x0, loser))
         terms["preference"] = result
         added.append(weight * result.loss)
     if objective.sampled is not None:
@@ -270,10 +271,11 @@ def build_objective(
     preference = None
     if "preference" in active:
         in_pixels = config.preference_space == "pixel"
+        score = MotionTerm(Spectral(SpectralMotionLoss(spectral)), 1.0, every_step=True, **{**seen, "crop": None}).of_clips
         coders: dict[str, Any] = {"decode": decode, "encode": encode} if in_pixels else {}
         preference = config.preference_weight, Preference(
             config.preference_corruptions, form=config.preference_form, beta=config.preference_beta,  # type: ignore[arg-type]
-            margin=config.preference_margin, drop_first=drop_first, **coders,
+            margin=config.preference_margin, drop_first=drop_first, score=score if config.preference_by_score else None, **coders,
         )  # fmt: skip
     sampled = None
     if "sampled" in active:

@@ -139,6 +139,13 @@ class MotionTerm:
             total = _WithGradient.apply(x0_hat, total, gradient)  # type: ignore[no-untyped-call]
         return TermResult(total, scores, len(wanted) - len(scores))
 
+    @torch.no_grad()
+    def of_clips(self, latents: Tensor) -> Tensor:  # (B, C, T, H, W) -> (B,)
+        """The loss of each clip by itself, without gradient and weight; NaN where it is not finite."""
+        alone = [clip.float() for clip in latents.split(1)]
+        found = [self._score(clip, clip, clip.new_zeros(1), [0], None, None, False) for clip in alone]
+        return torch.tensor([math.nan if result is None else float(result[0]) for result in found], device=latents.device)
+
     def whole(self) -> MotionTerm:
         """The same term on whole clips."""
         term = copy.copy(self)

@@ -78,3 +78,21 @@ def test_pixel_losers_differ_by_the_corruption_alone():
 
 def test_latent_corruptions_only_reorder():
     assert set(LATENT_CORRUPTIONS) <= set(CORRUPTIONS)
+
+
+def test_a_score_decides_how_much_a_pair_counts():
+    losses = {0: 0.30, 1: 0.35, 2: 0.30, 3: 0.90, 4: math.nan}  # of clips filled with their number
+
+    def score(latents):
+        return torch.tensor([losses[int(clip.flatten()[0])] for clip in latents])
+
+    def clips(*numbers):
+        return torch.stack([torch.full((2, 4, 3, 3), float(number)) for number in numbers])
+
+    preference = Preference(score=score)
+    counts = preference.counts(clips(0, 0, 1, 0, 0), clips(1, 2, 0, 3, 4))
+    assert torch.allclose(counts, torch.tensor([0.25, 0.0, 0.0, 1.0, 0.0]))
+    assert torch.equal(Preference().counts(clips(0, 1), clips(1, 0)), torch.ones(2))
+    errors = [torch.randn(5, 2, 4, 3, 3) for _ in range(4)]
+    plain, weighed = preference(*errors), preference(*errors, counts=counts)
+    assert torch.allclose(weighed.values, plain.values * counts) and torch.allclose(weighed.loss, weighed.values.sum() / 5)

@@ -133,3 +133,12 @@ def test_what_is_known_of_a_clean_clip_is_computed_once_and_for_it_alone():
     assert together._known == alone._known and len(alone._known) == 3
     assert alone.whole()(start, x0, sigma).values.shape == (3,)  # held-out clips have no place in the data set
     assert len(alone._known) == 3
+
+
+def test_a_clips_own_loss_has_no_weight_and_no_gradient():
+    x0, start, _ = batch()
+    term = MotionTerm(Spectral(SpectralMotionLoss()), 0.7, drop_first=True)
+    start[1, 0, 3] = float("nan")
+    found = term.of_clips(start.requires_grad_())
+    assert not found.requires_grad and bool(found[1].isnan())
+    assert torch.allclose(found[[0, 2]], SpectralMotionLoss()(start[[0, 2]][:, :, 1:].detach(), "none").loss)
