@@ -136,7 +136,7 @@ def test_what_is_known_of_a_clean_clip_is_computed_once_and_for_it_alone():
 
 
 def test_a_clips_own_loss_has_no_weight_and_no_gradient():
-    x0, start, _ = batch()
+    _x0, start, _ = batch()
     term = MotionTerm(Spectral(SpectralMotionLoss()), 0.7, drop_first=True)
     start[1, 0, 3] = float("nan")
     found = term.of_clips(start.requires_grad_())
