@@ -3,7 +3,7 @@
 x0-hat of a noised training clip follows that clip, whatever motion the sampler would make from noise alone, so a loss on it
 hardly changes what is generated (docs/results/experiment_rounds.md). Here the loss judges a video made from noise and a sample's
 caption, as direct reward fine-tuning does (DRaFT, Clark et al. 2024, arXiv:2309.17400; AlignProp, Prabhudesai et al. 2023,
-arXiv:2310.03739). A reward is soon paid in blur, fading or stillness; so the video is held to the detail and the amount of slow
+arXiv:2310.03739). A reward is soon paid in blur, fading or stillness; so the video is held to the detail and the amount of
 motion of the base model's video from the same noise.
 
 Gradients don't run back through the sampler's steps, where they grow without bound and every step's activations would be kept.
@@ -153,28 +153,18 @@ class Sampled:
 
 
 def deviation(video: Tensor, other: Tensor, *, least: float = _LEAST_MOTION) -> Tensor:
-    """How far each frame's spatial power in bands of frequency, and the energy of slow motion, are from another video's: (B,).
+    """How far each frame's spatial power in bands of frequency, and the motion energy, are from another video's: (B,), 0 = alike.
 
-    Squares of 1 - ratio, 0 where both are alike: their mean over frames and five bands plus that of the slow motion; each counts
-    up to 4. Frame by frame, since the spectral loss hardly sees the ends of its windows: what it may do there is seen here. Slow
-    motion, since flicker and jitter are motion energy too, and may go.
+    Squares of 1 - ratio, their mean over frames and five bands plus that of the motion energy; each counts up to 4. Frame by
+    frame, since the spectral loss hardly sees the ends of its windows: what it may do there is seen here. Holding the energy of
+    smoothed motion alone, so that flicker may go, was tried: more motion was lost, not less.
     """
     # video, other: (B, C, T, H, W)
     now, before = band_power(video), band_power(other)  # (B, T, 5)
     floor = _LEAST_SHARE * before.sum(dim=-1, keepdim=True) + 1e-12
     detail = (1 - (now + floor) / (before + floor)).square().clamp(max=_LARGEST).mean(dim=(1, 2))
-    moves = (motion_energy(smoothed(video)) + least + 1e-12) / (motion_energy(smoothed(other)) + least + 1e-12)
+    moves = (motion_energy(video) + least + 1e-12) / (motion_energy(other) + least + 1e-12)
     return detail + (1 - moves).square().clamp(max=_LARGEST)
-
-
-def smoothed(video: Tensor) -> Tensor:  # (B, C, T, H, W) -> (B, C, T - 4, H, W)
-    """Each frame with its two neighbours on both sides, weighted 1, 4, 6, 4, 1; as it is where it has fewer than five frames.
-
-    A quarter of the amplitude is left at a period of four frames, nothing at two.
-    """
-    for _ in range(4 if video.shape[2] >= 5 else 0):
-        video = (video[:, :, 1:] + video[:, :, :-1]) / 2
-    return video
 
 
 def band_power(video: Tensor) -> Tensor:  # (B, C, T, H, W) -> (B, T, 5)
