@@ -1,4 +1,4 @@
-"""`make demo` as a newcomer runs it, with fewer steps: the real launcher, the embedded model, the sample clips."""
+"""`make demo` as a newcomer runs it, and `make demo-train` with fewer steps: real launcher, embedded model and sample clips."""
 
 from __future__ import annotations
 
@@ -14,16 +14,28 @@ from phys_pipeline.media import probe, read_video
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def run_demo(out: Path) -> subprocess.CompletedProcess[str]:
+def run_demo(out: Path, target: str = "demo-train") -> subprocess.CompletedProcess[str]:
     """The Makefile's recipe with this interpreter in place of the one of .venv."""
     return subprocess.run(
-        ["make", "demo", f"PY={sys.executable}", "STAMP=", f"OUT={out}", "DEMO_SETTINGS=max_train_steps=2 samples_per_clip=1"],
+        ["make", target, f"PY={sys.executable}", "STAMP=", f"OUT={out}", f"TRAIN_OUT={out}",
+         "DEMO_SETTINGS=max_train_steps=2 samples_per_clip=1"],
         cwd=ROOT, capture_output=True, text=True, timeout=900,
     )  # fmt: skip
 
 
+def test_demo_shows_the_pair_that_the_rule_chose(tmp_path):
+    chosen = json.loads((ROOT / "phys_pipeline" / "assets" / "demo.json").read_text())
+    out = tmp_path / "demo"
+    result = run_demo(out, "demo")
+    assert result.returncode == 0, result.stderr[-3000:]
+    scores = json.loads((out / "scores.json").read_text())
+    assert (scores["prompt"], scores["seed"]) == (chosen["prompt"], chosen["seed"])
+    assert set(scores["videos"]) == {"baseline", "physics"} and read_video(out / "comparison.mp4", size=(16, 64)).fps > 0
+    assert scores["videos"]["baseline"] != scores["videos"]["physics"]
+
+
 @pytest.mark.slow
-def test_demo_writes_the_comparison_the_scores_and_the_adapter_and_a_second_run_reuses_them(tmp_path):
+def test_demo_train_writes_the_comparison_the_scores_and_the_adapter_and_a_second_run_reuses_them(tmp_path):
     out = tmp_path / "demo"
     first = run_demo(out)
     assert first.returncode == 0, first.stderr[-3000:]

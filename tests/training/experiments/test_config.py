@@ -12,7 +12,7 @@ from training.experiments.config import Arm, Experiment, load_experiment
 
 ROOT = Path(__file__).resolve().parents[3]
 SHIPPED = ROOT / "training" / "configs" / "experiment.yaml"
-LOSS = ("objective", "motion_", "flow_", "sigma_max", "repaired_", "coherence_", "preference_", "ltd_", "anchored_")
+LOSS = ("objective", "motion_", "flow_", "sigma_max", "repaired_", "coherence_", "preference_", "ltd_", "anchored_", "sampled_")
 BASE = Arm("plain", role="base_loss", settings={"objective": "none"})
 OURS = Arm("ours_too", settings={"objective": "anchored"}, sweep={"motion_weight": [0.1, 1.0]}, candidate=True)
 
@@ -34,6 +34,7 @@ def test_the_shipped_file_has_every_arm_of_the_study():
     experiment = load_experiment(SHIPPED)
     objectives = {str(arm.settings.get("objective")) for arm in experiment.arms}
     assert {"none", "flow", "spectral", "anchored", "coherence_weighted", "preference", "repaired", "ltd"} <= objectives
+    assert "sampled" in objectives
     roles = {arm.role for arm in experiment.arms}
     assert {"base_loss", "flow_loss", "without_translation", "without_rotation", "without_scaling"} <= roles
     paper = experiment.train_config(experiment.arm("paper"), {}, seed=0, output="o", world="w")
