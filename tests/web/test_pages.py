@@ -28,7 +28,7 @@ def status(page, tab, start, timeout=180_000):
 def fewer_steps(page, steps):
     page.get_by_role("button", name="Size and steps").click()
     field = page.get_by_label("Steps", exact=True)
-    for _ in range(20):  # what is filled in while that part of the page opens can be lost: the job then has the default's 20 steps
+    for _ in range(20):  # what is filled in while that part of the page opens can be lost: the job then has the default 20 steps
         field.fill(str(steps))
         field.press("Tab")
         page.wait_for_timeout(300)
