@@ -30,12 +30,11 @@ from training.objectives.flow import FlowConsistency, flow_estimator
 from training.objectives.ltd import DifferenceWeights
 from training.objectives.preference import Preference
 from training.objectives.repaired import Repaired
-from training.objectives.sampled import Sampled
+from training.objectives.sampled import Predict, Sampled
 from training.objectives.spectral import Spectral
 from training.objectives.term import MotionTerm, TermResult, motion_energy
 
 _STILL = 1e-6  # motion energy over mean square under which a clip is still and has no energy ratio
-Predict = Callable[[Tensor, Tensor], Tensor]  # x_t (B, C, T, H, W), sigma (B,) -> prediction (B, C, T, H, W)
 
 
 def share_below(config: TrainConfig, shift: float, span: tuple[float, float] = (0.0, 1.0)) -> float:
@@ -271,11 +270,13 @@ def build_objective(
     preference = None
     if "preference" in active:
         in_pixels = config.preference_space == "pixel"
-        score = MotionTerm(Spectral(SpectralMotionLoss(spectral)), 1.0, every_step=True, **{**seen, "crop": None}).of_clips
+        score = None
+        if config.preference_by_score:
+            score = MotionTerm(Spectral(SpectralMotionLoss(spectral)), 1.0, every_step=True, **{**seen, "crop": None}).of_clips
         coders: dict[str, Any] = {"decode": decode, "encode": encode} if in_pixels else {}
         preference = config.preference_weight, Preference(
             config.preference_corruptions, form=config.preference_form, beta=config.preference_beta,  # type: ignore[arg-type]
-            margin=config.preference_margin, drop_first=drop_first, score=score if config.preference_by_score else None, **coders,
+            margin=config.preference_margin, drop_first=drop_first, score=score, **coders,
         )  # fmt: skip
     sampled = None
     if "sampled" in active:

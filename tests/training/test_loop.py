@@ -319,8 +319,13 @@ def test_freezing_alarm_rings_once_under_four_fifths_of_the_start(caplog):
 def test_every_objective_trains_and_is_logged(base, tmp_path):
     pytest.importorskip("cv2")
     names = ["spectral", "anchored", "coherence_weighted", "preference", "flow", "ltd", "sampled"]
-    changes: dict = {"sampled_steps": 3}
-    changes |= {"motion_sigma": "every_step", "flow_sigma_max": 1.0, "preference_space": "pixel", "gradient_ratio_every": 1}
+    changes: dict = {
+        "sampled_steps": 3,
+        "motion_sigma": "every_step",
+        "flow_sigma_max": 1.0,
+        "preference_space": "pixel",
+        "gradient_ratio_every": 1,
+    }
     trainer = trainer_of(settings(base, tmp_path / "run", objective=names, **changes))
     flags = [p.requires_grad for p in trainer.bare_model.parameters()]
     record = trainer.step(0)

@@ -378,4 +378,4 @@ def test_objective_of_a_configuration():
     )
     made = build_objective(own, spectral_config(own), (13, 64), (4, 4, 8, 8), *SURROUNDINGS)
     assert made.names == ("sampled",) and made.sampled[0] == 0.4 and made.held_out.names == ()
-    assert len(made.sampled[1].sigmas) == 7 and made.sampled[1].levels == 2 and made.sampled[1].drop_first
+    assert len(made.sampled[1].sigmas) == 7 and made.sampled[1].levels == 2 and made.sampled[1].term.drop_first

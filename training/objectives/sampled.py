@@ -14,8 +14,8 @@ instead: with a shift of 10 and ten steps half of that is the last step, when mo
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from phys_pipeline.noise_path import NoisePath, shift_sigma
 from phys_pipeline.spectral import SpectralMotionLoss
-from training.objectives.term import TermResult, _finite, _slope, _through, _WithGradient, motion_energy
+from training.objectives.term import MotionTerm, TermResult, motion_energy
 
 Predict = Callable[[Tensor, Tensor], Tensor]  # x_t (B, C, T, H, W), sigma (B,) -> prediction (B, C, T, H, W)
 _EDGES = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1.0)  # cycles per pixel between the five bands of spatial frequency
@@ -31,6 +31,23 @@ _LEAST_SHARE = 0.003  # of a video's power: a band of the base video's that has 
 _LEAST_MOTION = 1e-3  # motion energy (pixels in [0, 1]) under which a video is as good as still: less of it is no loss
 _LARGEST = 4.0  # a squared deviation counts up to here
 LARGEST_STEP = 12.0  # norm of a gradient times that of its latents: nearly still videos have a hundred times the usual
+
+
+class Held:
+    """L(video) + keep x deviation(video, base model's video), which stands where other losses have the clean clip."""
+
+    one_number = False
+
+    def __init__(self, loss: SpectralMotionLoss, keep: float, least_motion: float) -> None:
+        self.loss, self.keep, self.least_motion = loss, keep, least_motion
+        self.needs_reference = keep > 0
+
+    def of_clean(self, reference: Tensor, sigma: Tensor) -> Tensor:  # (K, C, T, H, W) -> (K, C, T, H, W)
+        return reference
+
+    def __call__(self, video: Tensor, clean: Tensor | None) -> Tensor:  # (K, C, T, H, W), (K, C, T, H, W) -> (K,)
+        value = self.loss.losses(video)
+        return value if clean is None else value + self.keep * deviation(video, clean, least=self.least_motion)
 
 
 class Sampled:
@@ -63,9 +80,10 @@ class Sampled:
         decode: Callable[[Tensor], Tensor] | None = None,
         drop_first: bool = False,
     ) -> None:
-        self.loss, self.path, self.levels, self.keep = loss, path, levels, keep
+        self.path, self.levels, self.keep = path, levels, keep
         self.sigmas = [*shift_sigma(torch.linspace(1, 0, steps + 1)[:-1], shift).tolist(), 0.0]
-        self.decode, self.drop_first = decode, drop_first
+        held = Held(loss, keep, least_motion=0.0 if decode is None else _LEAST_MOTION)
+        self.term = MotionTerm(held, 1.0, every_step=True, decode=decode, drop_first=drop_first)
 
     def __call__(self, predict: Predict, base: Predict, noise: Tensor, seeds: Sequence[int]) -> TermResult:
         """Loss over the batch's noise (B, C, T, H, W); videos that are not finite are left out and counted.
@@ -75,24 +93,22 @@ class Sampled:
         noise = noise.float()
         with torch.no_grad():
             path = self.sample(predict, noise)
-            reference = self.sample(base, noise)[-1] if self.keep else None
-        video = path[-1]  # (B, C, T, H, W)
-        values, gradient = torch.full((len(noise),), math.nan, device=noise.device), torch.zeros_like(video)
-        with torch.autocast(device_type=noise.device.type, enabled=False):
-            for row in range(len(noise)):
-                other = None if reference is None else reference[row : row + 1]
-                found = self._score(video[row : row + 1], other)
-                if found is not None:
-                    values[row], gradient[row] = found
-        carried = torch.isfinite(values)
-        total = values[carried].sum() / len(noise)
-        if torch.is_grad_enabled():  # whatever was found: processes that share a model run it alike
-            for sigma, x in self._drawn(path, seeds):
-                clean = self.path.clean(predict(x, sigma).float(), x, sigma)
-                if clean.requires_grad:
-                    part = _WithGradient.apply(clean, total, gradient / len(noise))  # type: ignore[no-untyped-call]
-                    total = total + (part - part.detach()) / self.levels
-        return TermResult(total, values[carried], int((~carried).sum()))
+            reference = self.sample(base, noise)[-1] if self.keep else noise
+        video = path[-1].detach().requires_grad_(torch.is_grad_enabled())  # (B, C, T, H, W)
+        result = self.term(video, reference, noise.new_zeros(len(noise)))
+        if not video.requires_grad:
+            return result
+        gradient = torch.zeros_like(video)
+        if result.loss.requires_grad:
+            (gradient,) = torch.autograd.grad(result.loss, video)
+        norms = (gradient.flatten(1).norm(dim=1) * video.detach().flatten(1).norm(dim=1)).clamp_min(1e-12) * len(noise)  # (B,)
+        gradient = gradient * (LARGEST_STEP / norms).nan_to_num(0.0).clamp(max=1.0).view(-1, 1, 1, 1, 1)
+        total = result.loss.detach()
+        for sigma, x in self._drawn(path, seeds):  # whatever was found: processes that share a model run it alike
+            clean = self.path.clean(predict(x, sigma).float(), x, sigma)
+            step = (clean.nan_to_num(0.0, 0.0, 0.0) * gradient).sum() / self.levels  # samples that were left out have no gradient
+            total = total + (step - step.detach())
+        return replace(result, loss=total)
 
     def sample(self, predict: Predict, x: Tensor) -> list[Tensor]:
         """Latents (B, C, T, H, W) before each step of the sampler, and the last step's, which are the video."""
@@ -119,37 +135,6 @@ class Sampled:
         for column in places.T.tolist():
             sigma = torch.tensor([self.sigmas[place] for place in column], device=path[0].device)
             yield sigma, torch.stack([path[place][row] for row, place in enumerate(column)])
-
-    def _score(self, latents: Tensor, reference: Tensor | None) -> tuple[Tensor, Tensor] | None:
-        """Value and gradient (C, T, H, W) at one video's latents; None when anything is not finite."""
-        # latents, reference: (1, C, T, H, W)
-        if not _finite(latents) or (reference is not None and not _finite(reference)):
-            return None
-        differentiate = torch.is_grad_enabled()
-        leaf = latents.detach().clone().requires_grad_(differentiate)
-        video = self._video(leaf)
-        scored = video.detach().requires_grad_(differentiate)
-        value = self.loss.losses(scored)  # (1,)
-        if reference is not None:
-            with torch.no_grad():
-                other = self._video(reference)
-            value = value + self.keep * deviation(scored, other, least=0.0 if self.decode is None else _LEAST_MOTION)
-        if not _finite(value.detach()):
-            return None
-        if not differentiate:
-            return value[0], torch.zeros_like(latents[0])
-        slope = _slope(value, scored)
-        slope = slope if video is leaf else _through(video, leaf, slope)
-        if not _finite(slope):
-            return None
-        limit = LARGEST_STEP / (latents.norm() * slope.norm()).clamp_min(1e-12)
-        return value.detach()[0], slope[0] * limit.clamp(max=1.0)
-
-    def _video(self, latents: Tensor) -> Tensor:
-        # (1, C, T, H, W)
-        if self.decode is None:
-            return latents[:, :, 1:] if self.drop_first else latents
-        return self.decode(latents).float()
 
 
 def deviation(video: Tensor, other: Tensor, *, least: float = _LEAST_MOTION) -> Tensor:
