@@ -55,6 +55,11 @@ def test_end_to_end(tmp_path, capsys, fresh_accelerate_state):
     assert report["prompts"]["n"] == 4 and (tmp_path / "out" / "report" / "report.html").is_file()
     assert report["per_video"]["mine"] != report["per_video"]["plain"], "the two losses gave two adapters"
 
+    assert (tmp_path / "page.png").is_file() and "(page.png)" in text and "(page_videos.md)" in text
+    beside = (tmp_path / "page_videos.md").read_text()
+    pictures = {file.name for file in (tmp_path / "page_videos").iterdir()}
+    assert pictures and all(f"page_videos/{name}" in beside for name in pictures)
+
     records = sorted((tmp_path / "out" / "cells").rglob("record.json"))
     assert len(records) == 4 + 5 + 5  # adapters; columns of 2 validation and 3 test jobs; their measurements
     before = {record: record.stat().st_mtime_ns for record in records}
@@ -67,3 +72,13 @@ def test_end_to_end(tmp_path, capsys, fresh_accelerate_state):
     sampled.unlink()
     next(iter(sampled.parent.glob("*.mp4"))).unlink()  # as if it had been killed there
     assert main(options) == 0 and page.read_text() == text, "the same numbers again"
+
+
+def test_the_plan_has_a_price_for_everything(tmp_path, capsys, fresh_accelerate_state):
+    file = tmp_path / "e.yaml"
+    file.write_text(FILE)
+    assert main(["--config", str(file), f"output_dir={tmp_path}/out", "--plan"]) == 0
+    prices = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines()[1:4]}
+    assert list(prices) == ["plain", "mine", "baseline"]
+    assert all(float(price) >= 0 for line in prices.values() for price in line)
+    assert not list((tmp_path / "out" / "cells").glob("*/*"))

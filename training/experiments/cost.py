@@ -23,7 +23,7 @@ from training.experiments.runner import Job, Runner
 from training.experiments.sampling import MANIFEST, sample_column
 
 _BLOCK = 16  # samples over which noise levels are stratified
-_SAMPLER_STEPS = (1, 3)  # their difference leaves out what is paid once for a video: text, decoding, writing
+_SAMPLER_STEPS = (1, 1, 5)  # the first loads the model; the others' difference leaves out text, decoding and writing
 _COLUMN_MINUTES = 40.0  # what one column of all seeds may take
 _CORES = 2
 
@@ -89,16 +89,16 @@ def plan_text(runner: Runner, costs: list[Cost]) -> str:
 
 def _video_and_measurement(runner: Runner, scratch: Path) -> tuple[float, float]:
     about, part, timed = runner.experiment, runner.prompts("test")[: runner.experiment.batch], []
-    for steps in _SAMPLER_STEPS:
+    for number, steps in enumerate(_SAMPLER_STEPS):
         sampler = {**runner.sampler, "num_inference_steps": steps}
         began = time.process_time()
         sample_column(
-            scratch / str(steps), about.model, part, "timed", adapter=None, seed=0, sampler=sampler, batch=about.batch
+            scratch / str(number), about.model, part, "timed", adapter=None, seed=0, sampler=sampler, batch=about.batch
         )  # fmt: skip
         timed.append((time.process_time() - began) / len(part))
-    per_step = (timed[1] - timed[0]) / (_SAMPLER_STEPS[1] - _SAMPLER_STEPS[0])
-    video = timed[0] + per_step * (runner.sampler["num_inference_steps"] - _SAMPLER_STEPS[0])
-    samples = read_samples([str(scratch / str(_SAMPLER_STEPS[1]) / MANIFEST)])
+    per_step = max(0.0, timed[-1] - timed[-2]) / (_SAMPLER_STEPS[-1] - _SAMPLER_STEPS[-2])
+    video = timed[-2] + per_step * (runner.sampler["num_inference_steps"] - _SAMPLER_STEPS[-2])
+    samples = read_samples([str(scratch / str(len(_SAMPLER_STEPS) - 1) / MANIFEST)])
     keys = [info.key for info in runner.infos if info.key != "spectrum_distance"]  # whose clean set is measured once a column
     began = time.process_time()
     Evaluator(keys, Settings(flow="dis"), scratch / "measured").run(samples)

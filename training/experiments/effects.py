@@ -63,6 +63,13 @@ class Requirement:
         shown = effect.interval is not None and all(self.sign * end > self.sign * edge for end in effect.interval)
         return "met" if shown else "not shown" if self.gain else "met by the estimate alone"
 
+    def broken(self, effect: Effect | None) -> bool:
+        """Whether even the interval's better end is beyond the bound (without one: the estimate), or nothing is known."""
+        if effect is None:
+            return True
+        best = effect.value if effect.interval is None else max(effect.interval, key=lambda end: self.sign * end)
+        return self.sign * best < self.sign * self.bound
+
 
 MUST_HOLD = (
     Requirement("sim2_jerk", "SIM(2) jerk", "ratio", -1, 0.80, True),

@@ -1,4 +1,7 @@
-"""The tables of an experiment, made of the cells: what must hold, every arm against the base loss, and the paper's layouts."""
+"""The page of an experiment, made of the cells: what must hold, every arm against the base loss, the paper's layouts, a figure.
+
+Beside it a page of videos (:mod:`training.experiments.showcase`).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ from training.experiments.effects import (
     frechet_to_clean,
     per_seed,
 )
+from training.experiments.figures import draw_effects
 from training.experiments.runner import Job, Runner
+from training.experiments.showcase import choose_prompts, write_showcase
 
 _GUIDANCE = ("true_cfg_scale", "guidance_scale")  # settings that the report names where a family has them
 _BASE = "hunyuan"  # the base model's name in the paper's layouts
@@ -53,10 +58,18 @@ def write_results(runner: Runner, command: str) -> str:
     ours = choice["ours"]
     layouts = _layouts(about.arms, strata)
     report = write_report(rows, runner.infos, _columns(about, ours), run, pages, videos=videos, tables=layouts)
+    found = _effects(columns, about, runner.clean)
+    page = Path(about.report)
+    figure = draw_effects(page.with_suffix(".png"), found, MUST_HOLD, ours)
+    seed, jerk = about.seeds[0], "sim2_jerk"
+    shown = choose_prompts(runner.prompts("test"), columns[about.base_loss.name][jerk], columns[ours][jerk], seed)
+    showcase = page.with_name(f"{page.stem}_videos.md")
+    write_showcase(showcase, shown, _beside(about, ours), videos, seed)
     parts = [
         _head(runner, choice, command, looks),
-        _must_hold(columns, about, ours, runner.clean),
-        _all_arms(columns, about, choice, runner.clean),
+        _must_hold(found, about, ours),
+        f"![Effect of every arm against the base loss]({figure.name})\n\nGreen: met. [Videos side by side]({showcase.name}).",
+        _all_arms(found, columns, about, choice, runner.clean),
         _seeds(columns, about, ours, runner.clean),
         _held_out(runner, jobs),
         *[f"## In the layout of the paper's table {name[1:]}\n\n{table_text(paper_table(report, name))}" for name in layouts],
@@ -156,27 +169,44 @@ def _head(runner: Runner, choice: Mapping[str, Any], command: str, looks: int) -
     )
 
 
-def _must_hold(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, ours: str, clean: Path) -> str:
+def _effects(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, clean: Path) -> dict[str, dict[str, Effect | None]]:
+    """Of every column but the base loss, against it, by column and metric."""
     base = columns[about.base_loss.name]
-    paper = [arm.name for arm in about.arms if arm.settings.get("motion_preset") == "paper" and not arm.ablates]
-    names = list(dict.fromkeys([ours, *paper]))
+    names = [BASELINE, *(arm.name for arm in about.arms if arm is not about.base_loss)]
+    return {name: {w.metric: effect(base, columns[name], w, clean) for w in MUST_HOLD} for name in names}
+
+
+def _paper(about: Experiment) -> list[str]:
+    return [arm.name for arm in about.arms if arm.settings.get("motion_preset") == "paper" and not arm.ablates]
+
+
+def _beside(about: Experiment, ours: str) -> dict[str, str]:
+    """Columns of the page of videos and their labels."""
+    roles = {arm.role: arm for arm in about.arms if arm.role in ("base_loss", "flow_loss")}
+    arms = [*roles.values(), *(about.arm(name) for name in _paper(about)), about.arm(ours)]
+    return {BASELINE: "base model", **{arm.name: arm.name if arm.name != ours else f"ours: {ours}" for arm in arms}}
+
+
+def _must_hold(effects: Mapping[str, Mapping[str, Effect | None]], about: Experiment, ours: str) -> str:
+    names = list(dict.fromkeys([ours, *_paper(about)]))
     header = ["", "asked", *[cell for name in names for cell in (f"{name} against base loss", "verdict")], "pairs"]
     lines = []
     for wanted in MUST_HOLD:
-        found = [effect(base, columns[name], wanted, clean) for name in names]
+        found = [effects[name][wanted.metric] for name in names]
         cells = [cell for one in found for cell in (_effect(one, wanted), wanted.verdict(one))]
         lines.append([wanted.label, wanted.text, *cells, str(found[0].n if found[0] else 0)])
     return "## What must hold\n\n" + _table(header, lines)
 
 
-def _all_arms(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, choice: Mapping[str, Any], clean: Path) -> str:
-    base = columns[about.base_loss.name]
+def _all_arms(
+    effects: Mapping[str, Mapping[str, Effect | None]], columns: Mapping[str, Mapping[str, Scores]], about: Experiment,
+    choice: Mapping[str, Any], clean: Path,
+) -> str:  # fmt: skip
     names = [BASELINE, *(arm.name for arm in about.arms)]
     lines = []
     for name in names:
         cells = [
-            "reference" if name == about.base_loss.name else _effect(effect(base, columns[name], wanted, clean), wanted)
-            for wanted in MUST_HOLD
+            "reference" if name == about.base_loss.name else _effect(effects[name][wanted.metric], wanted) for wanted in MUST_HOLD
         ]
         distance = frechet_to_clean(columns[name][FRECHET], clean) if columns[name][FRECHET].used else None
         setting = choice["chosen"].get(name) or choice["chosen"].get(next((a.ablates for a in about.arms if a.name == name), ""))

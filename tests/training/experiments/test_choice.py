@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -50,6 +51,16 @@ def test_a_calmer_clip_that_breaks_a_guard_loses(guard):
     honest = judge(column(), column(sim2_jerk=0.9), {"w": 2}, None)
     assert calm.broken == tuple(guard) and calm.score < honest.score
     assert choose({"a": [calm, honest]}, ["a"], {})["chosen"]["a"] == {"w": 2}
+
+
+def test_a_guard_that_one_clip_of_many_may_have_crossed_by_chance_is_not_broken():
+    noisy = column()
+    still = next(iter(noisy["dynamic_degree"].values))
+    one_still = dict(noisy["dynamic_degree"].values) | {still: 0.0}
+    noisy["dynamic_degree"] = SimpleNamespace(values=one_still)
+    found = judge(column(), noisy, {}, None)
+    value, low, high = found.effects["dynamic_degree"]
+    assert low < value < 0.95 < high and found.broken == ()
 
 
 def test_what_stands_still_is_not_chosen():
