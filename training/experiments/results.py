@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from phys_pipeline.atomic import atomic_file
+from phys_pipeline.errors import ConfigError
+from phys_pipeline.evaluation.metric import MetricInfo
 from phys_pipeline.evaluation.report import Column, describe_run, write_report
 from phys_pipeline.evaluation.report.markdown import table_text
 from phys_pipeline.evaluation.report.tables import MISSING, paper_table, value_table
@@ -41,10 +43,16 @@ _LEAST_PER_STRATUM = 2  # prompts
 
 
 def write_results(runner: Runner, command: str) -> str:
-    """Write the reports, and the experiment's page; returns the page's text. Raises ConfigError when no choice is recorded."""
-    about, choice = runner.experiment, runner.recorded_choice()
+    """Write the reports, and the experiment's page, of the test columns that are finished; returns the page's text.
+
+    Raises ConfigError when no choice is recorded, or no seed of the base loss or of ours is finished.
+    """
+    choice = runner.recorded_choice()
+    every = runner.test_jobs(choice)
+    jobs = [job for job in every if runner.finished(job)]
+    about = _finished_part(runner.experiment, jobs, choice["ours"])
+    jobs = [job for job in jobs if job.arm is None or job.arm in about.arms]
     looks = _note_look(Path(about.output_dir) / "test_log.jsonl", choice["hash"])
-    jobs = runner.test_jobs(choice)
     rows = runner.rows(jobs)
     columns = columns_of(rows, runner.infos)
     pages = Path(about.output_dir) / "report"
@@ -67,13 +75,14 @@ def write_results(runner: Runner, command: str) -> str:
     write_showcase(showcase, shown, _beside(about, ours), videos, seed)
     parts = [
         _head(runner, choice, command, looks),
+        *_unfinished([job for job in every if job not in jobs]),
         _must_hold(found, about, ours),
         f"![Effect of every arm against the base loss]({figure.name})\n\nGreen: met. [Videos side by side]({showcase.name}).",
-        _all_arms(found, columns, about, choice, runner.clean),
+        _all_arms(found, columns, about, choice, jobs, runner.clean),
         _seeds(columns, about, ours, runner.clean),
-        _held_out(runner, jobs),
+        _held_out(runner, about, jobs),
         *[f"## In the layout of the paper's table {name[1:]}\n\n{table_text(paper_table(report, name))}" for name in layouts],
-        *_ablation(runner, rows, run, pages),
+        *_ablation(about, runner.infos, rows, run, pages),
         *_strata(report),
         sweep_text(choice),
         _NOTES,
@@ -82,6 +91,26 @@ def write_results(runner: Runner, command: str) -> str:
     with atomic_file(about.report) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return text
+
+
+def _finished_part(experiment: Experiment, jobs: Sequence[Job], ours: str) -> Experiment:
+    """The experiment with the arms that have a finished test column, as has what they ablate."""
+    done = {job.column for job in jobs}
+    if missing := sorted({experiment.base_loss.name, ours, BASELINE} - done):
+        raise ConfigError(f"no test column of {missing[0]} is finished: run --stage test first; the same command goes on")
+    arms = (arm for arm in experiment.arms if arm.name in done and (arm.ablates is None or arm.ablates in done))
+    return replace(experiment, arms=tuple(arms))
+
+
+def _unfinished(missing: Sequence[Job]) -> list[str]:
+    """Says what is left out."""
+    by_arm: dict[str, list[int]] = {}
+    for job in missing:
+        by_arm.setdefault(job.column, []).append(job.seed)
+    if not by_arm:
+        return []
+    names = "; ".join(f"{name} (seed {', '.join(map(str, seeds))})" for name, seeds in by_arm.items())
+    return [f"**Not finished, and left out below:** {names}."]
 
 
 _NOTES = """## How to read this
@@ -118,18 +147,20 @@ def _layouts(arms: Sequence[Arm], strata: set[str | None]) -> list[str]:
     return [*names, *(["T3"] if {"simple", "complex"} <= strata else [])]
 
 
-def _ablation(runner: Runner, rows: Sequence[Any], run: Mapping[str, Any], pages: Path) -> list[str]:
+def _ablation(
+    about: Experiment, infos: Sequence[MetricInfo], rows: Sequence[Any], run: Mapping[str, Any], pages: Path
+) -> list[str]:  # fmt: skip
     """Table 4: the ablated arm takes the part of ours."""
-    parts = [arm for arm in runner.experiment.arms if arm.role.startswith("without")]
+    parts = [arm for arm in about.arms if arm.role.startswith("without")]
     if {arm.role for arm in parts} != {"without_translation", "without_rotation", "without_scaling"}:
         return []
-    whole = runner.experiment.arm(str(parts[0].ablates))
+    whole = about.arm(str(parts[0].ablates))
     columns = [
         Column(BASELINE, "base model", "baseline", base=_BASE), replace(_column(whole, "ours"), role="ours"),
         *(replace(_column(arm, ""), role=arm.role) for arm in parts),
     ]  # fmt: skip
     kept = {column.key for column in columns}
-    report = write_report([r for r in rows if r.model in kept], runner.infos, columns, run, pages / "ablation", tables=["T4"])
+    report = write_report([r for r in rows if r.model in kept], infos, columns, run, pages / "ablation", tables=["T4"])
     shown = [*_STRATUM_METRICS, "dynamic_degree", "spectrum_distance"]
     table = value_table(report, [column.key for column in columns], [m for m in shown if m in report["metrics"]])
     title = f"## In the layout of the paper's table 4: {whole.label or whole.name} without its parts"
@@ -200,7 +231,7 @@ def _must_hold(effects: Mapping[str, Mapping[str, Effect | None]], about: Experi
 
 def _all_arms(
     effects: Mapping[str, Mapping[str, Effect | None]], columns: Mapping[str, Mapping[str, Scores]], about: Experiment,
-    choice: Mapping[str, Any], clean: Path,
+    choice: Mapping[str, Any], jobs: Sequence[Job], clean: Path,
 ) -> str:  # fmt: skip
     names = [BASELINE, *(arm.name for arm in about.arms)]
     lines = []
@@ -210,8 +241,9 @@ def _all_arms(
         ]
         distance = frechet_to_clean(columns[name][FRECHET], clean) if columns[name][FRECHET].used else None
         setting = choice["chosen"].get(name) or choice["chosen"].get(next((a.ablates for a in about.arms if a.name == name), ""))
-        lines.append([name, _text(setting), *cells, MISSING if distance is None else f"{distance:.3f}"])
-    header = ["arm", "setting", *[f"{w.label} ({w.kind})" for w in MUST_HOLD], "Frechet distance to the clean set"]
+        seeds = ", ".join(str(job.seed) for job in jobs if job.column == name)
+        lines.append([name, _text(setting), seeds, *cells, MISSING if distance is None else f"{distance:.3f}"])
+    header = ["arm", "setting", "seeds", *[f"{w.label} ({w.kind})" for w in MUST_HOLD], "Frechet distance to the clean set"]
     return "## Every arm against the base loss\n\n" + _table(header, lines)
 
 
@@ -226,7 +258,7 @@ def _seeds(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, ours:
     return f"## {ours} against base loss, seed by seed\n\n" + _table(["", *[f"seed {s}" for s in about.seeds[:width]]], lines)
 
 
-def _held_out(runner: Runner, jobs: Sequence[Job]) -> str:
+def _held_out(runner: Runner, about: Experiment, jobs: Sequence[Job]) -> str:
     """Mean denoising loss of held-out clean clips, all noise levels; the base model's from the same runs."""
     losses: dict[str, dict[Pair, float]] = {BASELINE: {}}
     for job in jobs:
@@ -237,7 +269,7 @@ def _held_out(runner: Runner, jobs: Sequence[Job]) -> str:
         last = max(folder.glob("step-*"), key=lambda path: int(path.name.partition("-")[2]))
         losses.setdefault(job.column, {}).update(_losses(last, job.seed))
         losses[BASELINE].update(_losses(folder / "base", job.seed))
-    base, lines = losses[runner.experiment.base_loss.name], []
+    base, lines = losses[about.base_loss.name], []
     for name, found in losses.items():
         low, high = mean_bootstrap([statistics.fmean(v for (clip, _), v in found.items() if clip == c) for c in _clips(found)])
         change = paired_difference(base, found)

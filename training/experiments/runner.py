@@ -120,6 +120,10 @@ class Runner:
         inputs["metrics"] = json.dumps([[info.key, info.version] for info in self.infos])
         return Cell("measure", f"{job.split}-{job.column}-seed{job.seed}", inputs)
 
+    def finished(self, job: Job) -> bool:
+        """Whether its videos are made and measured."""
+        return self.ledger.record(self.measure_cell(job)) is not None
+
     def candidates(self, job: Job) -> int:
         """Videos made for each prompt, of which one is kept."""
         if job.arm is None or not job.arm.best_of:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
+from phys_pipeline.errors import ConfigError
 from phys_pipeline.evaluation.registry import infos
 from phys_pipeline.evaluation.report import describe_run, write_report
 from phys_pipeline.evaluation.rows import Row
 from training.experiments.config import Arm, Experiment
-from training.experiments.results import _ablation, _columns, _layouts, _note_look, _strata
+from training.experiments.results import _ablation, _columns, _finished_part, _layouts, _note_look, _strata, _unfinished
+from training.experiments.runner import Job
 
 METRICS = ("sim2_jerk", "warping_error", "flow_score", "direction_accuracy", "dynamic_degree")
 ARMS = (
@@ -47,7 +48,7 @@ def test_table_2_has_its_columns_and_table_4_takes_the_ablated_arm_for_ours(rows
         "no_translation": "", "no_rotation": "", "no_scaling": "",
     }  # fmt: skip
     assert "T2. Losses" in (tmp_path / "report.md").read_text()
-    parts = _ablation(SimpleNamespace(experiment=about, infos=known), rows, describe_run("x"), tmp_path)
+    parts = _ablation(about, known, rows, describe_run("x"), tmp_path)
     header = next(line for line in parts[0].splitlines() if "w/o Translation" in line)
     assert "Full" in header and "my loss" in parts[0]
     full = next(line for line in parts[0].splitlines() if "Warping" in line)
@@ -59,8 +60,23 @@ def test_table_2_has_its_columns_and_table_4_takes_the_ablated_arm_for_ours(rows
 
 def test_layouts_need_their_columns():
     assert _layouts(ARMS, {"simple", "complex"}) == ["T2", "T3"] and _layouts(ARMS[:1], {"simple"}) == []
-    runner = SimpleNamespace(experiment=Experiment(ARMS[:3]), infos=[])
-    assert _ablation(runner, [], {}, None) == []
+    assert _ablation(Experiment(ARMS[:3]), [], [], {}, None) == []
+
+
+def test_what_is_not_finished_is_left_out_and_said(rows):
+    about = Experiment(ARMS)
+    jobs = [Job(None, {}, 0, "test"), *(Job(arm, {}, 0, "test") for arm in ARMS[:3])]
+    part = _finished_part(about, jobs, "mine")
+    assert [arm.name for arm in part.arms] == ["plain", "flow", "mine"]
+    orphan = Experiment((*ARMS, Arm("other"), Arm("no_other", ablates="other")))
+    assert "no_other" not in {
+        arm.name for arm in _finished_part(orphan, [*jobs, Job(orphan.arms[-1], {}, 0, "test")], "mine").arms
+    }
+    left = [Job(ARMS[1], {}, 1, "test"), Job(ARMS[1], {}, 2, "test"), Job(ARMS[4], {}, 0, "test")]
+    assert _unfinished(left) == ["**Not finished, and left out below:** flow (seed 1, 2); no_rotation (seed 0)."]
+    assert _unfinished([]) == []
+    with pytest.raises(ConfigError, match="no test column of mine is finished"):
+        _finished_part(about, jobs[:2], "mine")
 
 
 def test_every_choice_that_the_test_was_read_for_is_counted_once(tmp_path):
