@@ -1,4 +1,4 @@
-"""Make docs/comparison.png, the README's picture: first and last frame of the comparison that `make demo` wrote, one above the other.
+"""Make docs/comparison.png, the README's picture: first and last frame of the comparison that `make demo` wrote, stacked.
 
 python docs/picture.py [out/demo/comparison.mp4]
 """
