@@ -2,11 +2,11 @@
 
     python training/experiment.py --plan                    what each cell costs here, and all of it
     python training/experiment.py --workers 2               everything; the same command goes on after an interruption
-    python training/experiment.py --arms base_loss,anchored seeds=[0] prompts.test=24 report=out/trial.md
+    python training/experiment.py --arms base_loss,coherence seeds=[0] prompts.test=24 report=out/trial.md
     python training/experiment.py --stage sweep             one stage: sweep, choose, test, tables
 
 Settings are those of training/configs/experiment.yaml, and can follow as key=value (train.max_train_steps=100). The sweep trains
-every setting of every arm once and judges it on validation prompts; `choose` writes the choice down with its hash; `test`
+every setting of the candidates once and judges it on validation prompts; `choose` writes the choice down with its hash; `test`
 trains the chosen settings with every seed and makes the test videos; `tables` writes the page and the reports. Nothing about a
 test prompt is computed or printed before a choice is recorded. Each worker computes with one thread, so that numbers don't depend
 on the number of workers. Exit codes: 0 done, 2 an expected error (one line), 130 interrupted.

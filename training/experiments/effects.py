@@ -112,15 +112,17 @@ def effect(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Re
         return None
 
 
-def per_seed(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Requirement, clean: Path) -> list[float | None]:
-    """The effect of each seed alone, in the order of the seeds."""
+def per_seed(
+    first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Requirement, clean: Path
+) -> dict[int, float | None]:
+    """The effect of each seed alone."""
     pairs = first.get(wanted.metric, NO_SCORES).values.keys() & second.get(wanted.metric, NO_SCORES).values.keys()
-    found = []
+    found: dict[int, float | None] = {}
     for seed in sorted({seed for _, seed in pairs if seed is not None}):
         own = {pair for pair in pairs if pair[1] == seed}
         before, after = ({wanted.metric: column[wanted.metric].of(own)} for column in (first, second))
         one = effect(before, after, wanted, clean)
-        found.append(None if one is None else one.value)
+        found[seed] = None if one is None else one.value
     return found
 
 

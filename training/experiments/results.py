@@ -49,9 +49,8 @@ def write_results(runner: Runner, command: str) -> str:
     """
     choice = runner.recorded_choice()
     every = runner.test_jobs(choice)
-    jobs = [job for job in every if runner.finished(job)]
-    about = _finished_part(runner.experiment, jobs, choice["ours"])
-    jobs = [job for job in jobs if job.arm is None or job.arm in about.arms]
+    about = _finished_part(runner.experiment, [job for job in every if runner.finished(job)], choice["ours"])
+    jobs = [job for job in every if job.seed in about.seeds and (job.arm is None or job.arm in about.arms)]
     looks = _note_look(Path(about.output_dir) / "test_log.jsonl", choice["hash"])
     rows = runner.rows(jobs)
     columns = columns_of(rows, runner.infos)
@@ -65,7 +64,7 @@ def write_results(runner: Runner, command: str) -> str:
     strata = {row.labels.get("stratum") for row in rows}
     ours = choice["ours"]
     layouts = _layouts(about.arms, strata)
-    report = write_report(rows, runner.infos, _columns(about, ours), run, pages, videos=videos, tables=layouts)
+    report = write_report(rows, runner.infos, _columns(about, choice), run, pages, videos=videos, tables=layouts)
     found = _effects(columns, about, runner.clean)
     page = Path(about.report)
     figure = draw_effects(page.with_suffix(".png"), found, MUST_HOLD, ours)
@@ -74,15 +73,15 @@ def write_results(runner: Runner, command: str) -> str:
     showcase = page.with_name(f"{page.stem}_videos.md")
     write_showcase(showcase, shown, _beside(about, ours), videos, seed)
     parts = [
-        _head(runner, choice, command, looks),
-        *_unfinished([job for job in every if job not in jobs]),
+        _head(runner, about, choice, command, looks),
+        *_left_out([job for job in every if job not in jobs]),
         _must_hold(found, about, ours),
-        f"![Effect of every arm against the base loss]({figure.name})\n\nGreen: met. [Videos side by side]({showcase.name}).",
-        _all_arms(found, columns, about, choice, jobs, runner.clean),
+        f"![Effect of every arm against the base loss]({figure.name})\n\n{_CAPTION} [Videos side by side]({showcase.name}).",
+        _all_arms(found, columns, about, choice, runner.clean),
         _seeds(columns, about, ours, runner.clean),
         _held_out(runner, about, jobs),
         *[f"## In the layout of the paper's table {name[1:]}\n\n{table_text(paper_table(report, name))}" for name in layouts],
-        *_ablation(about, runner.infos, rows, run, pages),
+        *_ablation(about, choice, runner.infos, rows, run, pages),
         *_strata(report),
         sweep_text(choice),
         _NOTES,
@@ -93,24 +92,36 @@ def write_results(runner: Runner, command: str) -> str:
     return text
 
 
-def _finished_part(experiment: Experiment, jobs: Sequence[Job], ours: str) -> Experiment:
-    """The experiment with the arms that have a finished test column, as has what they ablate."""
-    done = {job.column for job in jobs}
-    if missing := sorted({experiment.base_loss.name, ours, BASELINE} - done):
-        raise ConfigError(f"no test column of {missing[0]} is finished: run --stage test first; the same command goes on")
-    arms = (arm for arm in experiment.arms if arm.name in done and (arm.ablates is None or arm.ablates in done))
-    return replace(experiment, arms=tuple(arms))
+_CAPTION = (
+    "Effects against LoRA with base loss: estimates and 95 % intervals (some leave their panel), ours in bold; the grey line "
+    "is no effect, shaded is what was asked for, green what is met."
+)
 
 
-def _unfinished(missing: Sequence[Job]) -> list[str]:
-    """Says what is left out."""
+def _finished_part(experiment: Experiment, finished: Sequence[Job], ours: str) -> Experiment:
+    """The seeds that base model, base loss and ours have, and the arms that have all of them, as has what they ablate.
+
+    So every table compares the same prompts and seeds. Raises ConfigError where there is no such seed.
+    """
+    done = {(job.column, job.seed) for job in finished}
+    needed = (BASELINE, experiment.base_loss.name, ours)
+    seeds = tuple(seed for seed in experiment.seeds if all((name, seed) in done for name in needed))
+    if not seeds:
+        raise ConfigError(f"no seed of {', '.join(needed)} is finished: run --stage test first; the same command goes on")
+    whole = {arm.name for arm in experiment.arms if all((arm.name, seed) in done for seed in seeds)}
+    arms = (arm for arm in experiment.arms if arm.name in whole and (arm.ablates is None or arm.ablates in whole))
+    return replace(experiment, arms=tuple(arms), seeds=seeds)
+
+
+def _left_out(jobs: Sequence[Job]) -> list[str]:
+    """Names what the page doesn't show."""
     by_arm: dict[str, list[int]] = {}
-    for job in missing:
+    for job in jobs:
         by_arm.setdefault(job.column, []).append(job.seed)
     if not by_arm:
         return []
     names = "; ".join(f"{name} (seed {', '.join(map(str, seeds))})" for name, seeds in by_arm.items())
-    return [f"**Not finished, and left out below:** {names}."]
+    return [f"**Left out, because not finished for every seed shown:** {names}."]
 
 
 _NOTES = """## How to read this
@@ -131,13 +142,20 @@ def _note_look(file: Path, choice: str) -> int:
     return len(seen)
 
 
-def _columns(about: Experiment, ours: str) -> list[Column]:
+def _columns(about: Experiment, choice: Mapping[str, Any]) -> list[Column]:
     base = Column(BASELINE, "base model", "baseline", base=_BASE)
-    return [base, *(_column(arm, "ours" if arm.name == ours else arm.role) for arm in about.arms)]
+    roles = {arm.name: "ours" if arm.name == choice["ours"] else arm.role for arm in about.arms}
+    return [base, *(_column(about, arm, roles[arm.name], choice) for arm in about.arms)]
 
 
-def _column(arm: Arm, role: str) -> Column:
-    loss = ", ".join(f"{key}={value}" for key, value in arm.settings.items())
+def _loss(about: Experiment, arm: Arm, choice: Mapping[str, Any]) -> Setting:
+    """All that makes an arm's loss, its chosen setting included."""
+    whole = about.arm(arm.ablates) if arm.ablates else arm
+    return {**whole.settings, **arm.settings, **choice["chosen"].get(whole.name, {})}
+
+
+def _column(about: Experiment, arm: Arm, role: str, choice: Mapping[str, Any]) -> Column:
+    loss = ", ".join(f"{key}={value}" for key, value in _loss(about, arm, choice).items())
     return Column(arm.name, arm.label or arm.name, "" if role.startswith("without") else role, base=_BASE, loss=loss)
 
 
@@ -148,7 +166,8 @@ def _layouts(arms: Sequence[Arm], strata: set[str | None]) -> list[str]:
 
 
 def _ablation(
-    about: Experiment, infos: Sequence[MetricInfo], rows: Sequence[Any], run: Mapping[str, Any], pages: Path
+    about: Experiment, choice: Mapping[str, Any], infos: Sequence[MetricInfo], rows: Sequence[Any], run: Mapping[str, Any],
+    pages: Path,
 ) -> list[str]:  # fmt: skip
     """Table 4: the ablated arm takes the part of ours."""
     parts = [arm for arm in about.arms if arm.role.startswith("without")]
@@ -156,8 +175,8 @@ def _ablation(
         return []
     whole = about.arm(str(parts[0].ablates))
     columns = [
-        Column(BASELINE, "base model", "baseline", base=_BASE), replace(_column(whole, "ours"), role="ours"),
-        *(replace(_column(arm, ""), role=arm.role) for arm in parts),
+        Column(BASELINE, "base model", "baseline", base=_BASE), _column(about, whole, "ours", choice),
+        *(replace(_column(about, arm, "", choice), role=arm.role) for arm in parts),
     ]  # fmt: skip
     kept = {column.key for column in columns}
     report = write_report([r for r in rows if r.model in kept], infos, columns, run, pages / "ablation", tables=["T4"])
@@ -180,8 +199,7 @@ def _strata(report: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _head(runner: Runner, choice: Mapping[str, Any], command: str, looks: int) -> str:
-    about = runner.experiment
+def _head(runner: Runner, about: Experiment, choice: Mapping[str, Any], command: str, looks: int) -> str:
     config = about.train_config(about.base_loss, {}, seed=0, output="-", world="-")
     tested, validated = len(runner.prompts("test")), len(runner.prompts("validation"))
     settings = ", ".join(f"{key}={value}" for key, value in sorted(about.train.items()))
@@ -215,7 +233,7 @@ def _beside(about: Experiment, ours: str) -> dict[str, str]:
     """Columns of the page of videos and their labels."""
     roles = {arm.role: arm for arm in about.arms if arm.role in ("base_loss", "flow_loss")}
     arms = [*roles.values(), *(about.arm(name) for name in _paper(about)), about.arm(ours)]
-    return {BASELINE: "base model", **{arm.name: arm.name if arm.name != ours else f"ours: {ours}" for arm in arms}}
+    return {BASELINE: "base model", **{arm.name: "ours" if arm.name == ours else arm.name for arm in arms}}
 
 
 def _must_hold(effects: Mapping[str, Mapping[str, Effect | None]], about: Experiment, ours: str) -> str:
@@ -231,7 +249,7 @@ def _must_hold(effects: Mapping[str, Mapping[str, Effect | None]], about: Experi
 
 def _all_arms(
     effects: Mapping[str, Mapping[str, Effect | None]], columns: Mapping[str, Mapping[str, Scores]], about: Experiment,
-    choice: Mapping[str, Any], jobs: Sequence[Job], clean: Path,
+    choice: Mapping[str, Any], clean: Path,
 ) -> str:  # fmt: skip
     names = [BASELINE, *(arm.name for arm in about.arms)]
     lines = []
@@ -240,10 +258,9 @@ def _all_arms(
             "reference" if name == about.base_loss.name else _effect(effects[name][wanted.metric], wanted) for wanted in MUST_HOLD
         ]
         distance = frechet_to_clean(columns[name][FRECHET], clean) if columns[name][FRECHET].used else None
-        setting = choice["chosen"].get(name) or choice["chosen"].get(next((a.ablates for a in about.arms if a.name == name), ""))
-        seeds = ", ".join(str(job.seed) for job in jobs if job.column == name)
-        lines.append([name, _text(setting), seeds, *cells, MISSING if distance is None else f"{distance:.3f}"])
-    header = ["arm", "setting", "seeds", *[f"{w.label} ({w.kind})" for w in MUST_HOLD], "Frechet distance to the clean set"]
+        setting = {} if name == BASELINE else _loss(about, about.arm(name), choice)
+        lines.append([name, _text(setting), *cells, MISSING if distance is None else f"{distance:.3f}"])
+    header = ["arm", "setting", *[f"{w.label} ({w.kind})" for w in MUST_HOLD], "Frechet distance to the clean set"]
     return "## Every arm against the base loss\n\n" + _table(header, lines)
 
 
@@ -252,10 +269,8 @@ def _seeds(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, ours:
     lines = []
     for wanted in MUST_HOLD:
         found = per_seed(base, columns[ours], wanted, clean)
-        lines.append([wanted.label, *[_number(value, wanted) for value in found]])
-    width = max(len(line) for line in lines) - 1
-    lines = [line + [MISSING] * (width + 1 - len(line)) for line in lines]
-    return f"## {ours} against base loss, seed by seed\n\n" + _table(["", *[f"seed {s}" for s in about.seeds[:width]]], lines)
+        lines.append([wanted.label, *[_number(found.get(seed), wanted) for seed in about.seeds]])
+    return f"## {ours} against base loss, seed by seed\n\n" + _table(["", *[f"seed {seed}" for seed in about.seeds]], lines)
 
 
 def _held_out(runner: Runner, about: Experiment, jobs: Sequence[Job]) -> str:

@@ -17,8 +17,8 @@ from training.experiments.world import Asked
 
 EXTREMES = 3  # pairs of the largest falls and rises of the jerk
 RULE = (
-    "The first prompt of each kind of motion, simple and complex, in the order of the file, whatever the videos are like; then "
-    f"the {EXTREMES} whose tracked jerk falls most from LoRA with base loss to ours, and the {EXTREMES} where it rises most."
+    "The first prompt of each kind of motion and direction, simple and complex, in the order of the file, whatever the videos "
+    f"are like; the {EXTREMES} whose tracked jerk falls most from LoRA with base loss to ours, and the {EXTREMES} that rise most."
 )
 _ENLARGED = 2
 _GAP, _HEADER, _LETTERS = 4, 18, 11  # pixels
@@ -33,7 +33,7 @@ class Shown:
 
 
 def choose_prompts(asked: Sequence[Asked], before: Scores, after: Scores, seed: int) -> list[Shown]:
-    """By :data:`RULE`; a prompt is shown once, for its first reason.
+    """By :data:`RULE`; a prompt is shown once, with all its reasons.
 
     Args:
         asked: the prompts in the order of the file.
@@ -56,7 +56,8 @@ def choose_prompts(asked: Sequence[Asked], before: Scores, after: Scores, seed: 
     ranked = sorted(ratios, key=lambda key: ratios[key])
     for name in [*ranked[:EXTREMES], *ranked[: -EXTREMES - 1 : -1]]:
         word = "falls" if ratios[name] < 1 else "rises"
-        shown.setdefault(name, Shown(by_id[name], f"jerk {word} to {ratios[name]:.2f}"))
+        reasons = [shown[name].reason] if name in shown else []
+        shown[name] = Shown(by_id[name], "; ".join([*reasons, f"jerk {word} to {ratios[name]:.2f}"]))
     return list(shown.values())
 
 
@@ -72,7 +73,7 @@ def write_showcase(page: Path, shown: Sequence[Shown], columns: Mapping[str, str
         for one in shown:
             clips = [read_video(videos[f"{key}/{one.asked.id}#{seed}"]) for key in columns]
             write_video(folder / f"{one.asked.id}.webp", _beside(clips, list(columns.values())))
-    tables = page.name.replace("_videos", "")
+    tables = page.name.removesuffix("_videos.md") + ".md"
     parts = [
         f"# Videos of the experiment, side by side\n\nTest prompts, training seed {seed}, same noise in each column: "
         f"{', '.join(columns.values())}. Written with the tables of [the experiment]({tables}), which judge every prompt;"
@@ -95,7 +96,7 @@ def _beside(clips: Sequence[Video], labels: Sequence[str]) -> Video:
     empty = np.asarray(surface.image())  # (H, W, 3)
     frames = []
     for number in range(min(len(clip) for clip in clips)):
-        picture = empty.copy()
+        picture = empty.copy()  # (H, W, 3)
         for place, clip in enumerate(clips):
             left = place * (width + _GAP)
             picture[_HEADER:, left : left + width] = resized(clip.frames[number], height, width)

@@ -45,7 +45,7 @@ def test_points_are_of_shares():
 def test_seeds_are_shown_one_by_one():
     first = {(f"p{n}", s): 1.0 for n in range(3) for s in (4, 9)}
     a, b = columns("sim2_jerk", first, {(p, s): 0.5 if s == 4 else 0.8 for p, s in first})
-    assert per_seed(a, b, WANTED["sim2_jerk"], CLEAN) == pytest.approx([0.5, 0.8])
+    assert per_seed(a, b, WANTED["sim2_jerk"], CLEAN) == pytest.approx({4: 0.5, 9: 0.8})
 
 
 def test_what_nobody_measured_has_no_effect():

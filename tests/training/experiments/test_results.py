@@ -11,7 +11,7 @@ from phys_pipeline.evaluation.registry import infos
 from phys_pipeline.evaluation.report import describe_run, write_report
 from phys_pipeline.evaluation.rows import Row
 from training.experiments.config import Arm, Experiment
-from training.experiments.results import _ablation, _columns, _finished_part, _layouts, _note_look, _strata, _unfinished
+from training.experiments.results import _ablation, _columns, _finished_part, _layouts, _left_out, _loss, _note_look, _strata
 from training.experiments.runner import Job
 
 METRICS = ("sim2_jerk", "warping_error", "flow_score", "direction_accuracy", "dynamic_degree")
@@ -21,6 +21,7 @@ ARMS = (
     Arm("mine", label="my loss", candidate=True),
     *(Arm(f"no_{part}", ablates="mine", role=f"without_{part}") for part in ("translation", "rotation", "scaling")),
 )
+CHOICE = {"ours": "mine", "chosen": {"mine": {"motion_weight": 0.3}}}
 MOTIONS = ("translation", "rotation")
 
 
@@ -42,13 +43,13 @@ def rows():
 def test_table_2_has_its_columns_and_table_4_takes_the_ablated_arm_for_ours(rows, tmp_path):
     about = Experiment(ARMS)
     known = [infos()[key] for key in METRICS]
-    report = write_report(rows, known, _columns(about, "mine"), describe_run("x"), tmp_path, tables=_layouts(ARMS, {"simple"}))
+    report = write_report(rows, known, _columns(about, CHOICE), describe_run("x"), tmp_path, tables=_layouts(ARMS, {"simple"}))
     assert {column["key"]: column["role"] for column in report["columns"]} == {
         "baseline": "baseline", "plain": "base_loss", "flow": "flow_loss", "mine": "ours",
         "no_translation": "", "no_rotation": "", "no_scaling": "",
     }  # fmt: skip
     assert "T2. Losses" in (tmp_path / "report.md").read_text()
-    parts = _ablation(about, known, rows, describe_run("x"), tmp_path)
+    parts = _ablation(about, CHOICE, known, rows, describe_run("x"), tmp_path)
     header = next(line for line in parts[0].splitlines() if "w/o Translation" in line)
     assert "Full" in header and "my loss" in parts[0]
     full = next(line for line in parts[0].splitlines() if "Warping" in line)
@@ -60,23 +61,27 @@ def test_table_2_has_its_columns_and_table_4_takes_the_ablated_arm_for_ours(rows
 
 def test_layouts_need_their_columns():
     assert _layouts(ARMS, {"simple", "complex"}) == ["T2", "T3"] and _layouts(ARMS[:1], {"simple"}) == []
-    assert _ablation(Experiment(ARMS[:3]), [], [], {}, None) == []
+    assert _ablation(Experiment(ARMS[:3]), CHOICE, [], [], {}, None) == []
 
 
-def test_what_is_not_finished_is_left_out_and_said(rows):
-    about = Experiment(ARMS)
-    jobs = [Job(None, {}, 0, "test"), *(Job(arm, {}, 0, "test") for arm in ARMS[:3])]
-    part = _finished_part(about, jobs, "mine")
-    assert [arm.name for arm in part.arms] == ["plain", "flow", "mine"]
-    orphan = Experiment((*ARMS, Arm("other"), Arm("no_other", ablates="other")))
-    assert "no_other" not in {
-        arm.name for arm in _finished_part(orphan, [*jobs, Job(orphan.arms[-1], {}, 0, "test")], "mine").arms
-    }
-    left = [Job(ARMS[1], {}, 1, "test"), Job(ARMS[1], {}, 2, "test"), Job(ARMS[4], {}, 0, "test")]
-    assert _unfinished(left) == ["**Not finished, and left out below:** flow (seed 1, 2); no_rotation (seed 0)."]
-    assert _unfinished([]) == []
-    with pytest.raises(ConfigError, match="no test column of mine is finished"):
-        _finished_part(about, jobs[:2], "mine")
+def test_every_column_shown_has_the_same_seeds_and_the_rest_is_named():
+    about = Experiment((*ARMS, Arm("other"), Arm("no_other", ablates="other")), seeds=(2, 0, 1))
+    whole = [Job(arm, {}, seed, "test") for arm in (None, *ARMS[:1], *ARMS[2:3]) for seed in (1, 2)]
+    flow = [Job(ARMS[1], {}, seed, "test") for seed in (0, 1)]  # has another seed, but not seed 2
+    orphan = [Job(about.arm("no_other"), {}, seed, "test") for seed in (1, 2)]
+    part = _finished_part(about, [*whole, *flow, *orphan, Job(None, {}, 0, "test")], "mine")
+    assert [arm.name for arm in part.arms] == ["plain", "mine"] and part.seeds == (2, 1)
+    assert _left_out(flow) == ["**Left out, because not finished for every seed shown:** flow (seed 0, 1)."]
+    assert _left_out([]) == []
+    with pytest.raises(ConfigError, match="no seed of baseline, plain, mine is finished"):
+        _finished_part(about, [*whole[:4], *flow], "mine")
+
+
+def test_an_ablation_shows_its_parents_chosen_setting():
+    about = Experiment(
+        (ARMS[0], Arm("mine", settings={"sigma_max": 0.5}, candidate=True), Arm("part", ablates="mine", settings={"rank": 2}))
+    )
+    assert _loss(about, about.arm("part"), CHOICE) == {"sigma_max": 0.5, "rank": 2, "motion_weight": 0.3}
 
 
 def test_every_choice_that_the_test_was_read_for_is_counted_once(tmp_path):

@@ -25,8 +25,14 @@ def test_the_first_of_each_kind_then_the_largest_falls_and_rises():
     after = scores("mine", {f"p{n}": 0.5 + n / 10 for n in range(11)})  # p11 has none: it stands still
     shown = choose_prompts(asked, before, after, seed=0)
     assert [one.asked.id for one in shown] == ["p0", "p5", "p1", "p2", "p10", "p9", "p8"]
-    assert [one.reason for one in shown[:3]] == ["first of its kind", "first of its kind", "jerk falls to 0.60"]
+    assert [one.reason for one in shown[:3]] == [
+        "first of its kind; jerk falls to 0.50",
+        "first of its kind",
+        "jerk falls to 0.60",
+    ]
     assert shown[4].reason == "jerk rises to 1.50"
+    first = choose_prompts(asked[:2], before, after, seed=0)
+    assert first[0].reason.startswith("first of its kind; jerk falls to 0.50"), "all reasons, and the prompt once"
 
 
 def test_columns_stand_beside_each_other_and_an_old_page_goes(tmp_path):
