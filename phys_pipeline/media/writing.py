@@ -24,8 +24,9 @@ _FASTEST_GIF = 50.0  # frames a second: browsers slow down anything faster
 
 
 def write_video(
-    path: str | os.PathLike[str], video: Video | np.ndarray | Sequence[Any] | Any, fps: float | None = None, *, crf: int = 18
-) -> Path:
+    path: str | os.PathLike[str], video: Video | np.ndarray | Sequence[Any] | Any, fps: float | None = None, *, crf: int = 18,
+    webp_quality: int = 90,
+) -> Path:  # fmt: skip
     """Write ``video`` in the format that the suffix names, and return the path.
 
     ``.mp4``, ``.m4v``, ``.mov``: H.264, yuv420p, index at the front, colours tagged (BT.709 from 720 lines or 1280
@@ -39,6 +40,7 @@ def write_video(
             ``(3, T, H, W)`` or ``(1, 3, T, H, W)`` in [0, 1]. All but the first need ``fps``.
         fps: frames a second of the file; default the video's own. Another rate keeps the speed of motion.
         crf: quality of H.264, 0 (lossless) to 51.
+        webp_quality: of WebP, 0 to 100 (best).
 
     Raises:
         MediaError: unknown suffix, frames or rate that can't be written, or a folder that can't be written to.
@@ -49,6 +51,8 @@ def write_video(
         raise MediaError(f"{target} has no suffix that can be written; use one of {', '.join(_WRITERS)}")
     if not 0 <= crf <= 51:
         raise MediaError(f"crf={crf} must lie between 0 and 51")
+    if not 0 <= webp_quality <= 100:
+        raise MediaError(f"webp_quality={webp_quality} must lie between 0 and 100")
     clip = _as_video(video, fps)
     if target.suffix.lower() == ".png" and len(clip) > 1:
         raise MediaError(f"{target} can hold one frame but the video has {len(clip)}; use .mp4, .gif or .webp")
@@ -56,7 +60,7 @@ def write_video(
         raise MediaError(f"{target} is a folder; give a file name")
     try:
         with atomic_file(target) as temporary:
-            writer(temporary, clip, fps, crf)
+            writer(temporary, clip, fps, webp_quality if writer is _write_webp else crf)
     except (OSError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MediaError(f"{target} can't be written ({reason}); check the folder, its permissions and free space") from error
@@ -122,10 +126,10 @@ def _write_gif(path: Path, video: Video, fps: float | None, crf: int) -> None:
     _save_animation(path, pictures, _durations(clip, 10), format="GIF", disposal=1, optimize=False)
 
 
-def _write_webp(path: Path, video: Video, fps: float | None, crf: int) -> None:
+def _write_webp(path: Path, video: Video, fps: float | None, quality: int) -> None:
     clip = video if fps is None else resample(video, fps)
     pictures = [Image.fromarray(frame) for frame in clip.frames]
-    _save_animation(path, pictures, _durations(clip, 1), format="WEBP", quality=90, method=4)
+    _save_animation(path, pictures, _durations(clip, 1), format="WEBP", quality=quality, method=4)
 
 
 def _write_png(path: Path, video: Video, fps: float | None, crf: int) -> None:

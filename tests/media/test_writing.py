@@ -156,3 +156,14 @@ def test_exact_rates():
     assert exact_rate(8) == 8 and exact_rate(12.5) == Fraction(25, 2) and exact_rate(30) == 30
     assert float(exact_rate(41 / 3.41)) == pytest.approx(41 / 3.41, rel=1e-5)
     assert exact_rate(1e-9) > 0
+
+
+def test_webp_quality_trades_size_for_likeness(tmp_path):
+    frames = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
+    video = Video.from_frames(frames, fps=8)
+    coarse, fine = (write_video(tmp_path / f"{q}.webp", video, webp_quality=q) for q in (20, 95))
+    assert coarse.stat().st_size < fine.stat().st_size
+    errors = [np.abs(read_video(file).frames.astype(int) - frames).mean() for file in (coarse, fine)]
+    assert errors[1] < errors[0]
+    with pytest.raises(MediaError, match="webp_quality=101"):
+        write_video(tmp_path / "x.webp", video, webp_quality=101)

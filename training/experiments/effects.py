@@ -53,13 +53,18 @@ class Requirement:
         number = f"{self.bound:.2f}" if self.kind == "ratio" else f"{self.bound:+.0f} points"
         return f"{'at least' if self.sign > 0 else 'at most'} {number}"
 
+    @property
+    def no_effect(self) -> float:
+        """A ratio of 1, a difference of 0 points."""
+        return 1.0 if self.kind == "ratio" else 0.0
+
     def verdict(self, effect: Effect | None) -> Verdict:
         """A gain is met by its estimate and an interval that excludes no effect; a guard by an interval within its bound."""
         if effect is None:
             return "not measured"
         if self.sign * effect.value < self.sign * self.bound:
             return "not met"
-        edge = (1.0 if self.kind == "ratio" else 0.0) if self.gain else self.bound
+        edge = self.no_effect if self.gain else self.bound
         shown = effect.interval is not None and all(self.sign * end > self.sign * edge for end in effect.interval)
         return "met" if shown else "not shown" if self.gain else "met by the estimate alone"
 

@@ -10,7 +10,6 @@ from phys_pipeline.atomic import atomic_file
 from training.experiments.effects import Effect, Requirement
 
 _SHOWN = {"ratio": (0.5, 1.5), "points": (-20.0, 20.0)}  # beyond it an interval runs out of its panel
-_NO_EFFECT = {"ratio": 1.0, "points": 0.0}
 _GOOD, _PLAIN = "#1a9850", "#4d4d4d"
 
 
@@ -37,7 +36,7 @@ def draw_effects(
         low, high = _range([found[name].get(one.metric) for name in names], one)
         asked = (one.bound, high) if one.sign > 0 else (low, one.bound)
         panel.axvspan(*asked, color=_GOOD, alpha=0.12, linewidth=0)
-        panel.axvline(_NO_EFFECT[one.kind], color=_PLAIN, linewidth=0.8)
+        panel.axvline(one.no_effect, color=_PLAIN, linewidth=0.8)
         for line, name in enumerate(names):
             effect = found[name].get(one.metric)
             if effect is None:
@@ -63,7 +62,7 @@ def draw_effects(
 def _range(effects: Sequence[Effect | None], wanted: Requirement) -> tuple[float, float]:
     """Of a panel: all estimates, the bound and no effect, and as much of the intervals as fits."""
     least, most = _SHOWN[wanted.kind]
-    values = [wanted.bound, _NO_EFFECT[wanted.kind], *(e.value for e in effects if e is not None)]
+    values = [wanted.bound, wanted.no_effect, *(e.value for e in effects if e is not None)]
     ends = [end for e in effects if e is not None and e.interval is not None for end in e.interval]
     low = min([*values, *(max(end, least) for end in ends)])
     high = max([*values, *(min(end, most) for end in ends)])

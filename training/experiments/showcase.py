@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from phys_pipeline.atomic import atomic_file, atomic_folder
 from phys_pipeline.evaluation.scores import Scores
-from phys_pipeline.media import Video, read_video
+from phys_pipeline.media import Video, read_video, write_video
 from phys_pipeline.media.scaling import resized
 from phys_pipeline.media.text import TEXT, Surface
 from training.experiments.world import Asked
@@ -22,7 +21,7 @@ RULE = (
     f"are like; the {EXTREMES} whose tracked jerk falls most from LoRA with base loss to ours, and the {EXTREMES} that rise most."
 )
 _ENLARGED = 2
-_QUALITY = 55  # of WebP: some 40 kB a video, half of what write_video makes
+_QUALITY = 55  # of WebP: some 40 kB a video, half of the usual quality's
 _GAP, _HEADER, _LETTERS = 4, 18, 11  # pixels
 
 
@@ -74,7 +73,8 @@ def write_showcase(page: Path, shown: Sequence[Shown], columns: Mapping[str, str
     with atomic_folder(page.with_suffix("")) as folder:
         for one in shown:
             clips = [read_video(videos[f"{key}/{one.asked.id}#{seed}"]) for key in columns]
-            _write_small(folder / f"{one.asked.id}.webp", _beside(clips, list(columns.values())))
+            beside = _beside(clips, list(columns.values()))
+            write_video(folder / f"{one.asked.id}.webp", beside, webp_quality=_QUALITY)
     tables = page.name.removesuffix("_videos.md") + ".md"
     parts = [
         f"# Videos of the experiment, side by side\n\nTest prompts, training seed {seed}, same noise in each column: "
@@ -104,9 +104,3 @@ def _beside(clips: Sequence[Video], labels: Sequence[str]) -> Video:
             picture[_HEADER:, left : left + width] = resized(clip.frames[number], height, width)
         frames.append(picture)
     return Video.from_frames(np.stack(frames), fps=clips[0].fps)
-
-
-def _write_small(path: Path, video: Video) -> None:
-    first, *others = (Image.fromarray(frame) for frame in video.frames)
-    duration = round(1000 / video.fps)
-    first.save(path, save_all=True, append_images=others, duration=duration, loop=0, quality=_QUALITY, method=6)
