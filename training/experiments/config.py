@@ -139,9 +139,13 @@ class Experiment:
     def writes_world(self) -> bool:
         return self.world in (None, PROCEDURAL)
 
+    def loss(self, arm: Arm, setting: Mapping[str, Any]) -> Setting:
+        """All fields of TrainConfig that make an arm's loss: an ablation has those of its parent, with its own on top."""
+        return {**(self.arm(arm.ablates).settings if arm.ablates else {}), **arm.settings, **setting}
+
     def train_config(self, arm: Arm, setting: Mapping[str, Any], *, seed: int, output: str, world: str) -> TrainConfig:
         """Settings of one training run; the same for all arms but for the loss. Raises ConfigError for what a run can't take."""
-        own = {**self.train, **(self.arm(arm.ablates).settings if arm.ablates else {}), **arm.settings, **setting}
+        own = {**self.train, **self.loss(arm, setting)}
         if given := sorted(set(own) & set(_GIVEN)):
             raise ConfigError(f"arm {arm.name}: {given[0]} is set by the experiment itself; leave it out")
         known = {f.name for f in dataclasses.fields(TrainConfig)}

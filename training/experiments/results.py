@@ -149,9 +149,7 @@ def _columns(about: Experiment, choice: Mapping[str, Any]) -> list[Column]:
 
 
 def _loss(about: Experiment, arm: Arm, choice: Mapping[str, Any]) -> Setting:
-    """All that makes an arm's loss, its chosen setting included."""
-    whole = about.arm(arm.ablates) if arm.ablates else arm
-    return {**whole.settings, **arm.settings, **choice["chosen"].get(whole.name, {})}
+    return about.loss(arm, choice["chosen"].get(arm.ablates or arm.name, {}))
 
 
 def _column(about: Experiment, arm: Arm, role: str, choice: Mapping[str, Any]) -> Column:
