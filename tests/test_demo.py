@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from phys_pipeline.adapters.embedded import demo_pair
 from phys_pipeline.media import probe, read_video
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,12 +25,11 @@ def run_demo(out: Path, target: str = "demo-train") -> subprocess.CompletedProce
 
 
 def test_demo_shows_the_pair_that_the_rule_chose(tmp_path):
-    chosen = json.loads((ROOT / "phys_pipeline" / "assets" / "demo.json").read_text())
     out = tmp_path / "demo"
     result = run_demo(out, "demo")
     assert result.returncode == 0, result.stderr[-3000:]
     scores = json.loads((out / "scores.json").read_text())
-    assert (scores["prompt"], scores["seed"]) == (chosen["prompt"], chosen["seed"])
+    assert (scores["prompt"], scores["seed"]) == demo_pair()
     assert set(scores["videos"]) == {"baseline", "physics"} and read_video(out / "comparison.mp4", size=(16, 64)).fps > 0
     assert scores["videos"]["baseline"] != scores["videos"]["physics"]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that `training` and `phys_pipeline` are found
 
-from phys_pipeline.adapters.embedded import ASSETS
+from phys_pipeline.adapters.embedded import ASSETS, DEMO_FILE
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import DataError, PhysPipelineError
 from training.experiments.world import Asked, read_prompts
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--prompts", type=Path, required=True, metavar="FILE", help="validation.jsonl of the experiment's world")
     parser.add_argument("--count", type=int, default=64, metavar="N", help="first prompts of the file (default: 64)")
     parser.add_argument("--seed", type=int, default=0, help="of the noise (default: 0)")
-    parser.add_argument("--output", type=Path, default=ASSETS / "demo.json", metavar="FILE")
+    parser.add_argument("--output", type=Path, default=DEMO_FILE, metavar="FILE")
     options = parser.parse_args(arguments)
     try:
         asked_for = read_prompts(options.prompts.parent, options.prompts.stem)[: options.count]

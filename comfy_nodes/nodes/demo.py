@@ -7,7 +7,7 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from phys_pipeline.adapters.embedded import embedded_adapters
+from phys_pipeline.adapters.embedded import demo_pair, embedded_adapters
 from phys_pipeline.adapters.formats import WEIGHTS_FILE
 from phys_pipeline.pipelines.best import Candidate, judged
 from phys_pipeline.scoring import score_video
@@ -30,8 +30,8 @@ class EmbeddedDemo(io.ComfyNode):
             category="PhysMotion",
             search_aliases=["demo", "example", "tiny"],
             inputs=[
-                field(io.String, "prompt", default="a red square moves right"),
-                field(io.Int, "seed", default=0, min=0, max=2**31, control_after_generate=True),
+                field(io.String, "prompt", default=demo_pair()[0]),
+                field(io.Int, "seed", default=demo_pair()[1], min=0, max=2**31, control_after_generate=True),
                 field(io.Int, "steps", default=20, min=1, max=100),
                 field(io.Int, "count", default=3, min=1, max=16),
                 field(io.Combo, "lora_name", options=[EMBEDDED, *lora_names()], default=EMBEDDED),

@@ -11,6 +11,7 @@ from comfy_api.latest import io
 from comfy_execution.graph_utils import ExecutionBlocker
 
 from phys_pipeline.adapters import pipeline_adapters_at
+from phys_pipeline.adapters.embedded import demo_pair
 from phys_pipeline.errors import AdapterError, ConfigError
 from phys_pipeline.media import Video
 from phys_pipeline.pipelines import generate
@@ -77,7 +78,7 @@ class PipelineABSampler(io.ComfyNode):
             search_aliases=["text to video", "compare lora", "best of n"],
             inputs=[
                 field(T2V_PIPELINE, "pipeline"),
-                field(io.String, "prompt", multiline=True, default="a red square moves right"),
+                field(io.String, "prompt", multiline=True, default=demo_pair()[0]),
                 field(io.String, "negative_prompt", multiline=True, default=""),
                 field(io.Int, "width", step=16, **size),
                 field(io.Int, "height", step=16, **size),

@@ -1,4 +1,4 @@
-"""Adapters that come with the package, for the embedded model."""
+"""Adapters that come with the package, for the embedded model, and the pair of videos that shows the first of them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from phys_pipeline.adapters.formats import WEIGHTS_FILE
 from phys_pipeline.adapters.lora import PROVENANCE_FILE
 
 ASSETS = Path(__file__).parents[1] / "assets"
+DEMO_FILE = ASSETS / "demo.json"
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ def embedded_adapters() -> dict[str, EmbeddedAdapter]:
     ]
     found.sort(key=lambda adapter: "physics" not in adapter.name)
     return {adapter.name: adapter for adapter in found}
+
+
+def demo_pair() -> tuple[str, int]:
+    """Prompt and seed of the pair that `make demo` shows, as ``training/choose_demo.py`` chose it by its rule."""
+    chosen = json.loads(DEMO_FILE.read_text(encoding="utf-8"))
+    return str(chosen["prompt"]), int(chosen["seed"])
 
 
 def _base_revision(folder: Path) -> str | None:

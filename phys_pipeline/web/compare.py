@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from phys_pipeline.adapters.embedded import embedded_adapters
+from phys_pipeline.adapters.embedded import demo_pair, embedded_adapters
 from phys_pipeline.errors import DataError
 from phys_pipeline.families import family_names
 from phys_pipeline.web.component import seed_grid, sync_compare
@@ -71,7 +71,7 @@ class CompareTab(JobTab):
             self.example = gr.Dropdown(examples, value=None, label="Examples by motion", scale=2,
                                        min_width=280, elem_id="compare-example")  # fmt: skip
         with gr.Row():
-            self.seed = gr.Number(0, label="Seed", info="-1 draws one", precision=0, elem_id="compare-seed")
+            self.seed = gr.Number(demo_pair()[1], label="Seed", info="-1 draws one", precision=0, elem_id="compare-seed")
             self.count = gr.Slider(1, MOST_SEEDS, 1, step=1, label="Seeds, from this one on", elem_id="compare-count")
             self.weight = gr.Slider(0, 2, 1, step=0.05, label="Adapter strength", elem_id="compare-weight")
         with gr.Accordion("Model and adapter", open=False):

@@ -1,6 +1,6 @@
 """Adapters that come with the package."""
 
-from phys_pipeline.adapters.embedded import embedded_adapters
+from phys_pipeline.adapters.embedded import demo_pair, embedded_adapters
 
 
 def test_embedded_adapters_fit_the_embedded_model():
@@ -18,3 +18,8 @@ def test_an_adapter_of_another_revision_is_left_out(monkeypatch):
     if embedded_adapters():
         monkeypatch.setattr(sources, "description", lambda source: {"revision": "another"})
         assert embedded_adapters() == {}
+
+
+def test_the_demos_pair_is_a_prompt_and_a_seed():
+    prompt, seed = demo_pair()
+    assert prompt.startswith("a ") and seed >= 0

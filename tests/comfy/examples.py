@@ -11,13 +11,15 @@ from typing import Any
 from assets import AUTOENCODER, CHECKPOINT, DIFFUSERS, EMBEDDED
 from graphs import Graph, node, own
 
+from phys_pipeline.adapters.embedded import demo_pair
+
 _SCORE = {"fps": 24.0, "motion_class": "auto", "preset": "calibrated", "start_frame": 0, "max_frames": 0}
 _BESIDE = {"label_a": "Baseline", "label_b": "Physics", "fps": 24.0, "layout": "horizontal", "length": "hold last", "gap": 4}
 _REPORT = {"label_a": "Baseline", "label_b": "Physics", "filename_prefix": "physmotion/report", "save": True}
 _PIPELINE = {
     "source": "tiny (embedded)", "family": "auto", "dtype": "auto", "offload": "auto", "vae_tiling": True, "repo_id": "",
 }  # fmt: skip
-_PROMPT = "a red square moves right"
+_PROMPT, _ = demo_pair()
 
 
 def _save(video: Any, prefix: str) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def jpeg(shown: Image.Image) -> bytes:
 
 def png(shot: Path) -> None:
     with Image.open(shot) as page:
-        page.convert("RGB").quantize(128, dither=Image.Dither.NONE).save(PICTURE, optimize=True)
+        page.convert("RGB").save(PICTURE, optimize=True)  # with all colours: a palette has none left for the small video
 
 
 if __name__ == "__main__":

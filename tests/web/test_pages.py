@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect
 
+from phys_pipeline.adapters.embedded import demo_pair
+
 pytestmark = [pytest.mark.web, pytest.mark.slow]
 
 AXE_VERSION = "4.10.3"
@@ -55,7 +57,7 @@ def test_the_first_pair_downloads_and_a_reload(page, app):
     assert "Motion loss" in page.locator("#compare-table").inner_text()
     page.get_by_role("button", name="Download and repeat").click()
     command = page.locator("#compare-command textarea").input_value()
-    assert command.startswith("phys-pipeline generate 'a red square moves right' --adapter phys_pipeline/assets/")
+    assert command.startswith(f"phys-pipeline generate '{demo_pair()[0]}' --adapter phys_pipeline/assets/")
     links = page.locator("#compare-files a[href*='file=']")
     names = {}
     for index in range(links.count()):
