@@ -43,6 +43,7 @@ class Arm:
         candidate: whether it is one of our spectral objectives, the best of which becomes the column "ours".
         ablates: the arm whose chosen setting it takes, with ``settings`` on top; it has no sweep of its own.
         best_of: no training: the base model makes several videos for each prompt, the motion score picks one.
+        sampler: no training: the base model makes its videos with these of the sampling settings changed.
         role: of a column of the report, except "ours", which the validation decides.
     """
 
@@ -54,20 +55,23 @@ class Arm:
     candidate: bool = False
     ablates: str | None = None
     best_of: bool = False
+    sampler: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.role not in ROLES or self.role in ("ours", "control", "baseline"):
             raise ConfigError(f"arm {self.name}: role {self.role!r} is not one an arm can have; leave it out")
         if self.name == BASELINE:
             raise ConfigError(f"arm {BASELINE}: that is the base model's column; call the arm something else")
-        if self.best_of and (self.settings or self.sweep or self.ablates):
-            raise ConfigError(f"arm {self.name}: best_of trains nothing, so it takes no settings")
+        if not self.trains and (self.settings or self.sweep or self.ablates):
+            kind = "best_of" if self.best_of else "sampler"
+            raise ConfigError(f"arm {self.name}: an arm with {kind} trains nothing, so it takes no settings")
         if self.ablates and self.sweep:
             raise ConfigError(f"arm {self.name}: an ablation takes the setting of {self.ablates}; give it no sweep")
 
     @property
     def trains(self) -> bool:
-        return not self.best_of
+        """Whether it has an adapter."""
+        return not (self.best_of or self.sampler)
 
     def combinations(self) -> list[Setting]:
         """Every setting of the sweep, in the order of the file; one empty setting without a sweep."""

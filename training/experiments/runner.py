@@ -24,7 +24,7 @@ from training.experiments.choice import Judgement, choose, judge, read_choice, r
 from training.experiments.config import BASELINE, PROCEDURAL, Arm, Experiment, Setting, digest
 from training.experiments.effects import columns_of
 from training.experiments.ledger import Busy, Cell, Ledger
-from training.experiments.sampling import MANIFEST, equal_compute, sample_column
+from training.experiments.sampling import MANIFEST, equal_compute, sample_column, step_passes
 from training.experiments.world import Asked, read_prompts, world_digest, write_world
 from training.world.clips import FLAWED_SHARE
 from training.world.folder import write_procedural
@@ -74,6 +74,10 @@ class Runner:
     def world_digest(self) -> str:
         return world_digest(self.world)
 
+    def sampler_of(self, arm: Arm | None) -> dict[str, Any]:
+        """The sampling settings of an arm: with its own changes."""
+        return {**self.sampler, **(arm.sampler if arm else {})}
+
     @cached_property
     def sampler(self) -> dict[str, Any]:
         """The model's sampling settings with the experiment's changes."""
@@ -109,7 +113,7 @@ class Runner:
         trained = self.train_cell(job)
         inputs = {
             "adapter": trained.key if trained else None, "column": job.column, "seed": job.seed,
-            "candidates": self.candidates(job), "sampler": self.sampler,
+            "candidates": self.candidates(job), "sampler": self.sampler_of(job.arm),
             "prompts": [[a.id, a.text, dict(a.labels)] for a in self.prompts(job.split)],
             "batch": self.experiment.batch, "model": description(self.experiment.model).get("revision"),
         }  # fmt: skip
@@ -125,12 +129,15 @@ class Runner:
         return self.ledger.record(self.measure_cell(job)) is not None
 
     def candidates(self, job: Job) -> int:
-        """Videos made for each prompt, of which one is kept."""
+        """Videos made for each prompt, of which one is kept: as many as cost what the costliest candidate for "ours" does."""
         if job.arm is None or not job.arm.best_of:
             return 1
-        config = self.experiment.train_config(self.experiment.base_loss, {}, seed=job.seed, output="-", world="-")
-        prompts = self.experiment.prompts["test"]
-        return equal_compute(config.max_train_steps, config.train_batch_size, prompts, self.sampler)
+        about, prompts = self.experiment, self.experiment.prompts["test"]
+        configs = [about.train_config(arm, {}, seed=job.seed, output="-", world="-") for arm in about.arms if arm.candidate]
+        return max(
+            equal_compute(one.max_train_steps, one.train_batch_size, prompts, self.sampler, step_passes(one.objective))
+            for one in configs
+        )
 
     def do(self, job: Job) -> None:
         """Train, sample and measure, as far as not done yet. Raises Busy when another process is at it."""
@@ -142,8 +149,8 @@ class Runner:
             sampled,
             lambda folder: sample_column(
                 folder, self.experiment.model, self.prompts(job.split), job.column,
-                adapter=self.ledger.folder(trained) / "adapter" if trained else None, seed=job.seed, sampler=self.sampler,
-                batch=self.experiment.batch, candidates=self.candidates(job),
+                adapter=self.ledger.folder(trained) / "adapter" if trained else None, seed=job.seed,
+                sampler=self.sampler_of(job.arm), batch=self.experiment.batch, candidates=self.candidates(job),
             ),
         )  # fmt: skip
         self.ledger.run(self.measure_cell(job), lambda folder: self._measure(job, folder))

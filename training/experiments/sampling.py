@@ -36,15 +36,23 @@ def base_model(source: str) -> LoadedModel:
     return loaded
 
 
-def equal_compute(steps: int, batch: int, prompts: int, sampler: Mapping[str, Any]) -> int:
+def step_passes(objective: Sequence[str]) -> int:
+    """Passes through the network that one clip takes in a training step; a backward pass counts twice.
+
+    Three, and for a preference five more: the corrupted copy's with gradients, and both clips' through the frozen model.
+    """
+    return 8 if "preference" in objective else 3
+
+
+def equal_compute(steps: int, batch: int, prompts: int, sampler: Mapping[str, Any], passes: int = 3) -> int:
     """How many videos per prompt cost what training an adapter and making one video per prompt costs; at least 2.
 
-    Counted in passes through the network for one clip: a training step is three (the backward pass counts twice), a sampling step
+    Counted in passes through the network for one clip: a training step takes ``passes`` (:func:`step_passes`), a sampling step
     one, or two with guidance by a negative prompt.
     """
     guidance = sampler.get("true_cfg_scale", sampler.get("guidance_scale", 1.0))
     one = prompts * int(sampler["num_inference_steps"]) * (2 if guidance > 1 else 1)
-    return max(2, 1 + round(3 * steps * batch / one))
+    return max(2, 1 + round(passes * steps * batch / one))
 
 
 def sample_column(

@@ -77,6 +77,8 @@ def test_mistakes_are_named(arms, changes, words):
 def test_an_arm_that_says_too_much_is_refused():
     with pytest.raises(ConfigError, match="best_of trains nothing"):
         Arm("a", best_of=True, settings={"objective": "ltd"})
+    with pytest.raises(ConfigError, match="sampler trains nothing"):
+        Arm("a", sampler={"true_cfg_scale": 3.0}, sweep={"motion_weight": [1.0]})
     with pytest.raises(ConfigError, match="role 'ours'"):
         Arm("a", role="ours")
 

@@ -80,3 +80,11 @@ def test_best_of_makes_several_and_the_others_one(experiment):
     runner = Runner(experiment)
     assert runner.candidates(Job(ARMS[3], {}, 0, "test")) >= 2
     assert runner.candidates(Job(ARMS[0], {}, 0, "test")) == runner.candidates(Job(None, {}, 0, "test")) == 1
+
+
+def test_an_arm_with_its_own_sampling_trains_nothing_and_leaves_the_others_cells_alone(experiment):
+    guided = Job(Arm("guided", sampler={"true_cfg_scale": 3.0}), {}, 0, "test")
+    runner = Runner(experiment)
+    assert runner.train_cell(guided) is None
+    assert runner.sample_cell(guided).inputs["sampler"] == {**runner.sampler, "true_cfg_scale": 3.0}
+    assert runner.sample_cell(Job(None, {}, 0, "test")).inputs["sampler"] == runner.sampler

@@ -11,7 +11,7 @@ from phys_pipeline.evaluation.manifest import read_samples
 from phys_pipeline.media import read_video
 from phys_pipeline.media.synthetic import object_clip
 from training.experiments import sampling
-from training.experiments.sampling import MANIFEST, equal_compute, noise_seed, sample_column
+from training.experiments.sampling import MANIFEST, equal_compute, noise_seed, sample_column, step_passes
 from training.experiments.world import Asked
 
 ASKED = [Asked(f"p{n}", f"a red square moves right {n}", {"direction": "right"}) for n in range(5)]
@@ -69,6 +69,8 @@ def test_equal_compute_counts_passes_through_the_network():
     assert equal_compute(3000, 4, 128, sampler) == 8
     assert equal_compute(3000, 4, 128, {**sampler, "true_cfg_scale": 1.0}) == 15
     assert equal_compute(1, 1, 128, sampler) == 2, "one of one is no choice"
+    assert equal_compute(1000, 4, 128, sampler, step_passes(["none"])) == 3
+    assert equal_compute(1000, 4, 128, sampler, step_passes(["preference", "coherence_weighted"])) == 7
 
 
 def test_the_best_of_several_is_not_the_broken_one(tmp_path, calls, monkeypatch):
