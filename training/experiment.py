@@ -76,7 +76,7 @@ def run(experiment: Experiment, stage: str, workers: int, plan: bool, command: s
         _together(experiment, "sweep", workers)
     if "choose" in stages:
         choice = runner.choose()
-        from training.experiments.results import sweep_text
+        from training.experiments.tables import sweep_text
 
         print(sweep_text(choice))
         print(f"\nchosen ({choice['hash'][:16]}): ours is {choice['ours']}; {choice['chosen']}", flush=True)

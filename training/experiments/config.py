@@ -89,6 +89,7 @@ class Experiment:
         prompts: numbers of validation and test prompts.
         seeds: of the test runs; ``sweep_seed`` of the sweep, another one, so that the choice is not made on an adapter that is
             then tested.
+        judged_before: how many of the first test prompts were also used to judge the base model, for the page's sensitivity.
         sampler: changes to the model's own sampling settings, such as num_inference_steps.
         train: fields of TrainConfig that all arms share.
     """
@@ -104,6 +105,7 @@ class Experiment:
     prompts: dict[str, int] = field(default_factory=lambda: {"validation": 32, "test": 128})
     seeds: tuple[int, ...] = (0, 1, 2)
     sweep_seed: int = 100
+    judged_before: int = 0
     sampler: dict[str, Any] = field(default_factory=dict)
     batch: int = 8  # videos sampled at once
     train: dict[str, Any] = field(default_factory=dict)

@@ -7,7 +7,7 @@ drawn (:func:`per_seed`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from phys_pipeline.evaluation.statistics import Pair, cluster_totals, paired_dif
 
 FRECHET = "frechet"  # of the frames' latents to the clean set's: a number of a set of clips, not of a clip
 MOMENTS_OF = "spectrum_distance"  # the metric whose rows carry the latent moments
+JERK_IN_PIXELS = "jerk_in_pixels"  # jerk times flow: sim2_jerk is relative to the motion, this isn't
 _RESAMPLES = 2000  # of the Frechet distance, which costs more than a mean
 Columns = Mapping[str, Mapping[str, Scores]]
 Verdict = Literal["met", "met by the estimate alone", "not shown", "not met", "not measured"]
@@ -37,12 +38,23 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Requirement:
-    """What an effect must be: at least or at most ``bound``. A gain must also differ from no effect, by its interval."""
+class Measure:
+    """What two columns are compared by: the ratio of their means, or the difference of shares in points."""
 
     metric: str
     label: str
     kind: Literal["ratio", "points"]
+
+    @property
+    def no_effect(self) -> float:
+        """A ratio of 1, a difference of 0 points."""
+        return 1.0 if self.kind == "ratio" else 0.0
+
+
+@dataclass(frozen=True)
+class Requirement(Measure):
+    """What an effect must be: at least or at most ``bound``. A gain must also differ from no effect, by its interval."""
+
     sign: Literal[1, -1]  # 1: at least the bound; -1: at most
     bound: float
     gain: bool
@@ -52,11 +64,6 @@ class Requirement:
         """For a table."""
         number = f"{self.bound:.2f}" if self.kind == "ratio" else f"{self.bound:+.0f} points"
         return f"{'at least' if self.sign > 0 else 'at most'} {number}"
-
-    @property
-    def no_effect(self) -> float:
-        """A ratio of 1, a difference of 0 points."""
-        return 1.0 if self.kind == "ratio" else 0.0
 
     def verdict(self, effect: Effect | None) -> Verdict:
         """A gain is met by its estimate and an interval that excludes no effect; a guard by an interval within its bound."""
@@ -86,13 +93,28 @@ MUST_HOLD = (
     Requirement("spectrum_distance", "Spatial spectrum distance", "ratio", -1, 1.02, False),
     Requirement(FRECHET, "Frechet distance of the frames", "ratio", -1, 1.02, False),
 )
+BESIDE = (  # what the requirements don't say: amounts that are not relative to the motion, the score itself, detail
+    Measure("warping_error", "Warping error, raw", "ratio"),
+    Measure(JERK_IN_PIXELS, "SIM(2) jerk x flow", "ratio"),
+    Measure("spectral_loss", "Motion loss (score)", "ratio"),
+    Measure("plausibility", "Plausibility", "ratio"),
+    Measure("detail", "Fine detail", "ratio"),
+)
 
 
 def columns_of(rows: Sequence[Row], infos: Sequence[MetricInfo]) -> dict[str, dict[str, Scores]]:
     """Usable values by column and metric; the rows of a FRECHET are those that carry moments."""
     return {
-        column: {**found, FRECHET: found.get(MOMENTS_OF, NO_SCORES)} for column, found in collect(rows, infos).items()
-    }  # fmt: skip
+        column: {**found, FRECHET: found.get(MOMENTS_OF, NO_SCORES), JERK_IN_PIXELS: _jerk_in_pixels(found)}
+        for column, found in collect(rows, infos).items()
+    }
+
+
+def _jerk_in_pixels(found: Mapping[str, Scores]) -> Scores:
+    """Jerk times mean flow of each clip, in pixels per frame: about what the jerk is before it is divided by the motion."""
+    jerk, flow = found.get("sim2_jerk", NO_SCORES), found.get("flow_score", NO_SCORES).values
+    used = [row for row in jerk.used if row.value is not None and row.pair in flow]
+    return replace(jerk, used=tuple(replace(row, value=row.value * flow[row.pair]) for row in used if row.value is not None))
 
 
 @lru_cache(maxsize=2)
@@ -101,7 +123,7 @@ def clean_moments(folder: Path) -> np.ndarray:
     return CleanSet(folder).moments
 
 
-def effect(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Requirement, clean: Path) -> Effect | None:
+def effect(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Measure, clean: Path) -> Effect | None:
     """``second`` against ``first``; None where they share no clip with a value, or the first mean is 0."""
     a, b = first.get(wanted.metric, NO_SCORES), second.get(wanted.metric, NO_SCORES)
     if not a.values.keys() & b.values.keys():
@@ -117,9 +139,7 @@ def effect(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Re
         return None
 
 
-def per_seed(
-    first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Requirement, clean: Path
-) -> dict[int, float | None]:
+def per_seed(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Measure, clean: Path) -> dict[int, float | None]:
     """The effect of each seed alone."""
     pairs = first.get(wanted.metric, NO_SCORES).values.keys() & second.get(wanted.metric, NO_SCORES).values.keys()
     found: dict[int, float | None] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from phys_pipeline.atomic import atomic_file
 from training.experiments.effects import Effect, Requirement
 
 _SHOWN = {"ratio": (0.5, 1.5), "points": (-20.0, 20.0)}  # beyond it an interval runs out of its panel
+_ACROSS = 4  # panels beside each other
 _GOOD, _PLAIN = "#1a9850", "#4d4d4d"
 
 
@@ -30,9 +32,11 @@ def draw_effects(
     from matplotlib.figure import Figure
 
     names = list(found)
-    figure = Figure(figsize=(2.0 * len(wanted) + 1.6, 0.26 * len(names) + 1.0), dpi=100, layout="constrained")
-    panels = figure.subplots(1, len(wanted), sharey=True, squeeze=False)[0]
-    for panel, one in zip(panels, wanted, strict=True):
+    rows = math.ceil(len(wanted) / _ACROSS)
+    across = min(_ACROSS, len(wanted))
+    figure = Figure(figsize=(2.2 * across + 1.8, rows * (0.21 * len(names) + 0.9)), dpi=100, layout="constrained")
+    panels = figure.subplots(rows, across, sharey=True, squeeze=False).flat
+    for panel, one in zip(panels, wanted, strict=False):
         low, high = _range([found[name].get(one.metric) for name in names], one)
         asked = (one.bound, high) if one.sign > 0 else (low, one.bound)
         panel.axvspan(*asked, color=_GOOD, alpha=0.12, linewidth=0)
@@ -45,15 +49,21 @@ def draw_effects(
             weight = 2.2 if name == ours else 1.2
             if effect.interval is not None:
                 panel.plot(effect.interval, [line, line], color=colour, linewidth=weight, solid_capstyle="butt")
+                for end, edge, arrow in zip(effect.interval, (low, high), "<>", strict=True):
+                    if not low <= end <= high:
+                        panel.plot([edge], [line], arrow, color=colour, markersize=4, clip_on=False)
             panel.plot([effect.value], [line], "o", color=colour, markersize=2.5 * weight)
         panel.set_xlim(low, high)
-        panel.set_title(f"{one.label}\n{one.text}", fontsize=7)
-        panel.tick_params(labelsize=7)
+        panel.set_title(f"{one.label}\n{one.text}", fontsize=8)
+        panel.tick_params(labelsize=8)
         panel.grid(axis="x", linewidth=0.3)
-    panels[0].set_yticks(range(len(names)), names, fontsize=7)
-    panels[0].set_ylim(len(names) - 0.5, -0.5)
-    for label in panels[0].get_yticklabels():
-        label.set_fontweight("bold" if label.get_text() == ours else "normal")
+    for panel in figure.axes[len(wanted) :]:
+        panel.set_visible(False)
+    for first in figure.axes[::across]:
+        first.set_yticks(range(len(names)), names, fontsize=8)
+        first.set_ylim(len(names) - 0.5, -0.5)
+        for label in first.get_yticklabels():
+            label.set_fontweight("bold" if label.get_text() == ours else "normal")
     with atomic_file(path) as temporary:
         FigureCanvasAgg(figure).print_png(str(temporary))
     return Path(path)

@@ -1,12 +1,11 @@
-"""The page of an experiment, made of the cells: what must hold, every arm against the base loss, the paper's layouts, a figure.
+"""The page of an experiment, made of the cells: what must hold, rivals, amounts, every arm, the paper's layouts, a figure.
 
-Beside it a page of videos (:mod:`training.experiments.showcase`).
+Beside it a page of videos (:mod:`training.experiments.showcase`) and one of every metric, stratum and motion.
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,23 +16,14 @@ from phys_pipeline.errors import ConfigError
 from phys_pipeline.evaluation.metric import MetricInfo
 from phys_pipeline.evaluation.report import Column, describe_run, write_report
 from phys_pipeline.evaluation.report.markdown import table_text
-from phys_pipeline.evaluation.report.tables import MISSING, paper_table, value_table
-from phys_pipeline.evaluation.scores import Scores
-from phys_pipeline.evaluation.statistics import Pair, mean_bootstrap, paired_difference
-from training.experiments.choice import GUARDS
-from training.experiments.config import BASELINE, Arm, Experiment, Setting
-from training.experiments.effects import (
-    FRECHET,
-    MUST_HOLD,
-    Effect,
-    Requirement,
-    columns_of,
-    effect,
-    frechet_to_clean,
-    per_seed,
-)
+from phys_pipeline.evaluation.report.tables import paper_table, value_table
+from training.experiments import tables
+from training.experiments.config import BASELINE, Arm, Experiment, digest
+from training.experiments.effects import BESIDE, MUST_HOLD, Columns, Effect, columns_of, effect
 from training.experiments.figures import draw_effects
+from training.experiments.reference import CLEAN, clean_rows
 from training.experiments.runner import Job, Runner
+from training.experiments.sensitivity import sensitivity
 from training.experiments.showcase import choose_prompts, write_showcase
 
 _GUIDANCE = ("true_cfg_scale", "guidance_scale")  # settings that the report names where a family has them
@@ -43,7 +33,7 @@ _LEAST_PER_STRATUM = 2  # prompts
 
 
 def write_results(runner: Runner, command: str) -> str:
-    """Write the reports, and the experiment's page, of the test columns that are finished; returns the page's text.
+    """Write the reports, and the experiment's pages, of the test columns that are finished; returns the first page's text.
 
     Raises ConfigError when no choice is recorded, or no seed of the base loss or of ours is finished.
     """
@@ -51,51 +41,97 @@ def write_results(runner: Runner, command: str) -> str:
     every = runner.test_jobs(choice)
     about = _finished_part(runner.experiment, [job for job in every if runner.finished(job)], choice["ours"])
     jobs = [job for job in every if job.seed in about.seeds and (job.arm is None or job.arm in about.arms)]
-    looks = _note_look(Path(about.output_dir) / "test_log.jsonl", choice["hash"])
-    rows = runner.rows(jobs)
-    columns = columns_of(rows, runner.infos)
-    pages = Path(about.output_dir) / "report"
+    looks = _note_look(Path(about.output_dir) / "test_log.jsonl", choice["hash"], [runner.measure_cell(job).key for job in every])
+    rows, reference = runner.rows(jobs), clean_rows(runner)
+    columns = columns_of([*rows, *reference], runner.infos)
+    pages, page = Path(about.output_dir) / "report", Path(about.report)
     videos = {
         f"{job.column}/{asked.id}#{job.seed}": runner.ledger.folder(runner.sample_cell(job)) / f"{asked.id}.mp4"
         for job in jobs
         for asked in runner.prompts(job.split)
     }
     run = describe_run(command, seed=0, prompt_set=f"{runner.world.name}/test.jsonl")
-    strata = {row.labels.get("stratum") for row in rows}
-    ours = choice["ours"]
-    layouts = _layouts(about.arms, strata)
+    ours, base = choice["ours"], about.base_loss.name
+    layouts = _layouts(about.arms, {row.labels.get("stratum") for row in rows})
     report = write_report(rows, runner.infos, _columns(about, choice), run, pages, videos=videos, tables=layouts)
     found = _effects(columns, about, runner.clean)
-    page = Path(about.report)
     figure = draw_effects(page.with_suffix(".png"), found, MUST_HOLD, ours)
-    seed, jerk = about.seeds[0], "sim2_jerk"
-    shown = choose_prompts(runner.prompts("test"), columns[about.base_loss.name][jerk], columns[ours][jerk], seed)
+    asked, seed, jerk = runner.prompts("test"), about.seeds[0], "sim2_jerk"
     showcase = page.with_name(f"{page.stem}_videos.md")
-    write_showcase(showcase, shown, _beside(about, ours), videos, seed)
+    write_showcase(
+        showcase, choose_prompts(asked, columns[base][jerk], columns[ours][jerk], seed), _beside(about, ours), videos, seed
+    )
+    suite = page.with_name(f"{page.stem}_suite.md")
+    _write(suite, [_SUITE.format(page=page.name), *_suite(report)])
+    others = [arm.name for arm in about.swept() if arm.name not in (base, ours)]
+    extra = {one.label: effect(columns[base], columns[ours], one, runner.clean) for one in BESIDE}
+    shown = [*([CLEAN] if reference else []), BASELINE, base, ours, *others]
     parts = [
-        _head(runner, about, choice, command, looks),
+        f"# The experiment: does the loss make motion better?\n\n{_in_short(found[ours], extra, ours, len(about.seeds))}",
         *_left_out([job for job in every if job not in jobs]),
-        _must_hold(found, about, ours),
-        f"![Effect of every arm against the base loss]({figure.name})\n\n{_CAPTION} [Videos side by side]({showcase.name}).",
-        _all_arms(found, columns, about, choice, runner.clean),
-        _seeds(columns, about, ours, runner.clean),
-        _held_out(runner, about, jobs),
+        f"![Effect of every arm against the base loss]({figure.name})\n\n{_CAPTION} [Videos side by side]({showcase.name}); "
+        f"[every metric, stratum and motion]({suite.name}).",
+        tables.must_hold(found, list(dict.fromkeys([ours, *_paper(about)]))),
+        _HOW_TO_READ,
+        tables.amounts(columns, base, shown, ours, runner.clean),
+        *([tables.rivals(columns, ours, others, runner.clean)] if others else []),
+        tables.all_arms(found, columns, about, runner.clean),
+        tables.by_motion(columns, base, ours, runner.clean),
+        tables.seeds(columns, about, ours, runner.clean),
+        sensitivity(columns[base], columns[ours], asked, about.judged_before, runner.clean),
+        tables.held_out(runner, about, jobs),
         *[f"## In the layout of the paper's table {name[1:]}\n\n{table_text(paper_table(report, name))}" for name in layouts],
+        *([_MISSING_ROWS] if layouts else []),
         *_ablation(about, choice, runner.infos, rows, run, pages),
-        *_strata(report),
-        sweep_text(choice),
-        _NOTES,
+        tables.settings(runner, about, choice, jobs),
+        tables.sweep_text(choice),
+        _made(runner, about, choice, command, looks),
     ]
+    return _write(page, parts)
+
+
+def _write(page: Path, parts: Sequence[str]) -> str:
     text = "\n\n".join(parts) + "\n"
-    with atomic_file(about.report) as temporary:
+    with atomic_file(page) as temporary:
         temporary.write_text(text, encoding="utf-8")
     return text
 
 
 _CAPTION = (
-    "Effects against LoRA with base loss: estimates and 95 % intervals (some leave their panel), ours in bold; the grey line "
-    "is no effect, shaded is what was asked for, green what is met."
+    "Effects against LoRA with base loss: estimates and 95 % intervals (an arrow where one leaves its panel), ours in bold; the "
+    "grey line is no effect, shaded is what was asked for, green what is met."
 )
+_HOW_TO_READ = """## How to read this
+
+* An effect is ours, or another arm, against LoRA with base loss on the same prompts, noise and training seeds: a ratio of
+  means, or a difference in points. Its interval (95 %) draws whole prompts, for these training seeds; nothing is adjusted for
+  the number of arms and measures. A gain is met when its estimate reaches the bound and its interval excludes no effect; a guard
+  when its whole interval lies within the bound.
+* *SIM(2) jerk* and *residual* come from a shift, turn and zoom fitted to the optical flow (DIS) of moving pixels: how unevenly
+  they go on, and what of the flow they leave; both relative to the motion. *Warping error / frame difference* is the error with
+  warping over that without. *Spatial spectrum distance* and *Frechet distance* (latent cells of all frames to those of a clean
+  set) see blur and speckle. All are described in [evaluation](../evaluation.md), the losses in
+  [objectives](../training_objectives.md).
+* † a stand-in (DIS for RAFT); \\* under 100 clips; **bold** the best value, where it lies beyond the next one's interval."""
+_MISSING_ROWS = (
+    "Rows without numbers need weights that could not be had here, or labels that these prompts don't have (motion accuracy: "
+    'slow or large motion; action); "direction right" above is what these prompts do say about motion.'
+)
+_SUITE = "# The experiment: every metric\n\nBeside [the experiment]({page}): means, 95 % intervals that draw whole prompts."
+
+
+def _in_short(own: Mapping[str, Effect | None], beside: Mapping[str, Effect | None], ours: str, seeds: int) -> str:
+    """The answer, from the effects of ours: by metric, and by label for what nothing was asked of."""
+    gains, guards = ([w for w in MUST_HOLD if w.gain is kind] for kind in (True, False))
+    met, missed = ([w.label for w in gains if (w.verdict(own[w.metric]) == "met") is kind] for kind in (True, False))
+    kept = [w for w in guards if w.verdict(own[w.metric]) == "met"]
+    effects = ", ".join(f"{w.label} {tables.effect_text(own[w.metric], w)} (asked: {w.text})" for w in gains)
+    amounts = ", ".join(f"{one.label} {tables.effect_text(beside[one.label], one)}" for one in BESIDE)
+    return (
+        f"**In short.** Validation chose {ours} as ours. Against LoRA with base loss, on the test prompts, with {seeds} training "
+        f"seeds: {effects}. Asked and reached: {', '.join(met) or 'none'}; not reached: {', '.join(missed) or 'none'}. Guards "
+        f"kept: {len(kept)} of {len(guards)}. Beside them: {amounts}."
+    )
 
 
 def _finished_part(experiment: Experiment, finished: Sequence[Job], ours: str) -> Experiment:
@@ -124,22 +160,15 @@ def _left_out(jobs: Sequence[Job]) -> list[str]:
     return [f"**Left out, because not finished for every seed shown:** {names}."]
 
 
-_NOTES = """## How to read this
-
-Effects are paired by prompt and noise seed; intervals (95 %) draw whole prompts. A gain is met when its estimate reaches the
-bound and its interval excludes no effect; a guard is met when its whole interval lies within the bound. "Frechet distance" is
-that of the latent cells of all frames to those of the clean set. Flow is DIS. The base model comes without any adapter, from the
-same noise. Every video of every column, side by side, is in `report/report.html` of the output folder."""
-
-
-def _note_look(file: Path, choice: str) -> int:
-    """How many different choices the test prompts have been read for, this one included."""
-    seen = [json.loads(line)["choice"] for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
-    if choice not in seen:
-        seen.append(choice)
+def _note_look(file: Path, choice: str, cells: Sequence[str]) -> tuple[int, int]:
+    """For how many choices, and how many sets of columns and settings, the test prompts have been read, this one included."""
+    look = {"choice": choice, "columns": digest(sorted(cells))}
+    seen = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.is_file() else []
+    if look not in seen:
+        seen.append(look)
         with atomic_file(file) as temporary:
-            temporary.write_text("".join(json.dumps({"choice": one}) + "\n" for one in seen), encoding="utf-8")
-    return len(seen)
+            temporary.write_text("".join(json.dumps(one) + "\n" for one in seen), encoding="utf-8")
+    return len({one["choice"] for one in seen}), len({one.get("columns") for one in seen})
 
 
 def _columns(about: Experiment, choice: Mapping[str, Any]) -> list[Column]:
@@ -148,12 +177,8 @@ def _columns(about: Experiment, choice: Mapping[str, Any]) -> list[Column]:
     return [base, *(_column(about, arm, roles[arm.name], choice) for arm in about.arms)]
 
 
-def _loss(about: Experiment, arm: Arm, choice: Mapping[str, Any]) -> Setting:
-    return about.loss(arm, choice["chosen"].get(arm.ablates or arm.name, {}))
-
-
 def _column(about: Experiment, arm: Arm, role: str, choice: Mapping[str, Any]) -> Column:
-    loss = ", ".join(f"{key}={value}" for key, value in _loss(about, arm, choice).items())
+    loss = tables.setting_text(about.loss(arm, choice["chosen"].get(arm.ablates or arm.name, {})))
     return Column(arm.name, arm.label or arm.name, "" if role.startswith("without") else role, base=_BASE, loss=loss)
 
 
@@ -184,9 +209,10 @@ def _ablation(
     return [f"{title}\n\n{table_text(paper_table(report, 'T4'))}\n\n{table_text(table)}"]
 
 
-def _strata(report: Mapping[str, Any]) -> list[str]:
-    """Each stratum and motion of which there are several prompts."""
-    parts = []
+def _suite(report: Mapping[str, Any]) -> list[str]:
+    """Every metric of every column; then each stratum and motion of which there are several prompts."""
+    measured = [key for key in report["metrics"] if any(values.get(key, {}).get("n") for values in report["values"].values())]
+    parts = [f"## All prompts\n\n{table_text(value_table(report, (), measured))}"]
     for label, values in report["strata"].items():
         for value in values:
             ids = {clip["id"] for clip in report["clips"] if clip["labels"].get(label) == value}
@@ -197,26 +223,28 @@ def _strata(report: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _head(runner: Runner, about: Experiment, choice: Mapping[str, Any], command: str, looks: int) -> str:
+def _made(runner: Runner, about: Experiment, choice: Mapping[str, Any], command: str, looks: tuple[int, int]) -> str:
     config = about.train_config(about.base_loss, {}, seed=0, output="-", world="-")
     tested, validated = len(runner.prompts("test")), len(runner.prompts("validation"))
     settings = ", ".join(f"{key}={value}" for key, value in sorted(about.train.items()))
+    seen = f"; the first {about.judged_before} test prompts had judged the base model before" if about.judged_before else ""
     return (
-        f"# The experiment: does the loss make motion better?\n\nMade by `{command}`. Model `{about.model}`; world "
-        f"{runner.world_digest[:12]}, {100 * about.flawed_share:.0f} % of its training clips flawed where it was written here. "
+        f"## How it was made\n\nBy `{command}`. Model `{about.model}`; world {runner.world_digest[:12]}, "
+        f"{100 * about.flawed_share:.0f} % of its training clips flawed where it was written here. "
         f"{len(about.seeds)} training seeds ({', '.join(map(str, about.seeds))}), {tested} test prompts, one noise for each "
-        f"prompt and seed; {validated} other prompts and seed {about.sweep_seed} for the choice of settings. All arms: rank "
-        f"{config.rank}, {config.max_train_steps} steps of {config.train_batch_size} clips, same clips, order, noise and noise "
-        f"levels ({settings}). "
+        f"prompt and seed; {validated} other prompts and seed {about.sweep_seed} for the choice of settings{seen}. All arms: "
+        f"rank {config.rank}, {config.max_train_steps} steps of {config.train_batch_size} of {about.clips['train']} clips, same "
+        f"order, noise and noise levels ({settings}). The base model comes without any adapter, from the same noise. "
         f"Sampler: {runner.sampler['num_inference_steps']} steps"
         f"{''.join(f', {name} {runner.sampler[name]}' for name in _GUIDANCE if name in runner.sampler)}.\n\n"
         f"Choice recorded before a test prompt was read: `{choice['hash'][:16]}`, ours = **{choice['ours']}** "
-        f"({_text(choice['chosen'][choice['ours']])}). Rule: {choice['rule']} The test prompts have been read for {looks} "
-        f"recorded choice(s) in this folder."
+        f"({tables.setting_text(choice['chosen'][choice['ours']])}). Rule: {choice['rule']} In this folder the test prompts "
+        f"have been read for {looks[0]} recorded choice(s) and {looks[1]} set(s) of columns and settings. Every video of every "
+        "column, side by side, is in `report/report.html` of the output folder."
     )
 
 
-def _effects(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, clean: Path) -> dict[str, dict[str, Effect | None]]:
+def _effects(columns: Columns, about: Experiment, clean: Path) -> dict[str, dict[str, Effect | None]]:
     """Of every column but the base loss, against it, by column and metric."""
     base = columns[about.base_loss.name]
     names = [BASELINE, *(arm.name for arm in about.arms if arm is not about.base_loss)]
@@ -232,122 +260,3 @@ def _beside(about: Experiment, ours: str) -> dict[str, str]:
     roles = {arm.role: arm for arm in about.arms if arm.role in ("base_loss", "flow_loss")}
     arms = [*roles.values(), *(about.arm(name) for name in _paper(about)), about.arm(ours)]
     return {BASELINE: "base model", **{arm.name: "ours" if arm.name == ours else arm.name for arm in arms}}
-
-
-def _must_hold(effects: Mapping[str, Mapping[str, Effect | None]], about: Experiment, ours: str) -> str:
-    names = list(dict.fromkeys([ours, *_paper(about)]))
-    header = ["", "asked", *[cell for name in names for cell in (f"{name} against base loss", "verdict")], "pairs"]
-    lines = []
-    for wanted in MUST_HOLD:
-        found = [effects[name][wanted.metric] for name in names]
-        cells = [cell for one in found for cell in (_effect(one, wanted), wanted.verdict(one))]
-        lines.append([wanted.label, wanted.text, *cells, str(found[0].n if found[0] else 0)])
-    return "## What must hold\n\n" + _table(header, lines)
-
-
-def _all_arms(
-    effects: Mapping[str, Mapping[str, Effect | None]], columns: Mapping[str, Mapping[str, Scores]], about: Experiment,
-    choice: Mapping[str, Any], clean: Path,
-) -> str:  # fmt: skip
-    names = [BASELINE, *(arm.name for arm in about.arms)]
-    lines = []
-    for name in names:
-        cells = [
-            "reference" if name == about.base_loss.name else _effect(effects[name][wanted.metric], wanted) for wanted in MUST_HOLD
-        ]
-        distance = frechet_to_clean(columns[name][FRECHET], clean) if columns[name][FRECHET].used else None
-        setting = {} if name == BASELINE else _loss(about, about.arm(name), choice)
-        lines.append([name, _text(setting), *cells, MISSING if distance is None else f"{distance:.3f}"])
-    header = ["arm", "setting", *[f"{w.label} ({w.kind})" for w in MUST_HOLD], "Frechet distance to the clean set"]
-    return "## Every arm against the base loss\n\n" + _table(header, lines)
-
-
-def _seeds(columns: Mapping[str, Mapping[str, Scores]], about: Experiment, ours: str, clean: Path) -> str:
-    base = columns[about.base_loss.name]
-    lines = []
-    for wanted in MUST_HOLD:
-        found = per_seed(base, columns[ours], wanted, clean)
-        lines.append([wanted.label, *[_number(found.get(seed), wanted) for seed in about.seeds]])
-    return f"## {ours} against base loss, seed by seed\n\n" + _table(["", *[f"seed {seed}" for seed in about.seeds]], lines)
-
-
-def _held_out(runner: Runner, about: Experiment, jobs: Sequence[Job]) -> str:
-    """Mean denoising loss of held-out clean clips, all noise levels; the base model's from the same runs."""
-    losses: dict[str, dict[Pair, float]] = {BASELINE: {}}
-    for job in jobs:
-        cell = runner.train_cell(job)
-        if cell is None:
-            continue
-        folder = runner.ledger.folder(cell) / "adapter" / "validation"
-        last = max(folder.glob("step-*"), key=lambda path: int(path.name.partition("-")[2]))
-        losses.setdefault(job.column, {}).update(_losses(last, job.seed))
-        losses[BASELINE].update(_losses(folder / "base", job.seed))
-    base, lines = losses[about.base_loss.name], []
-    for name, found in losses.items():
-        low, high = mean_bootstrap([statistics.fmean(v for (clip, _), v in found.items() if clip == c) for c in _clips(found)])
-        change = paired_difference(base, found)
-        shown = (
-            MISSING if change.interval is None else f"{change.mean:+.5f} [{change.interval[0]:+.5f}, {change.interval[1]:+.5f}]"
-        )
-        lines.append([name, f"{statistics.fmean(found.values()):.5f} [{low:.5f}, {high:.5f}]", shown, str(len(found))])
-    header = ["arm", "denoising loss", "against base loss", "clips x seeds"]
-    return "## Held-out denoising loss\n\nClean clips that nothing was trained on; intervals draw clips.\n\n" + _table(
-        header, lines
-    )
-
-
-def _losses(folder: Path, seed: int) -> dict[Pair, float]:
-    entries = json.loads((folder / "results.json").read_text(encoding="utf-8"))["held_out"]
-    clips: dict[str, list[float]] = {}
-    for entry in entries:
-        clips.setdefault(entry["clip"], []).append(entry["denoising"])
-    return {(clip, seed): statistics.fmean(values) for clip, values in clips.items()}
-
-
-def _clips(losses: Mapping[Pair, float]) -> list[str]:
-    return sorted({clip for clip, _ in losses})
-
-
-def sweep_text(choice: Mapping[str, Any]) -> str:
-    """Every setting of the sweep against the base loss, on the validation prompts."""
-    wanted = {w.metric: w for w in (*MUST_HOLD, *GUARDS)}  # the guards' direction is the one that judges
-    shown = [metric for metric in wanted if metric != "warping_ratio"]
-    header = ["arm", "setting", "score", *[f"{wanted[m].label} ({wanted[m].kind})" for m in shown], "broken guards", "chosen"]
-    lines = []
-    for arm, settings in choice["judged"].items():
-        for found in settings:
-            score = MISSING if found["score"] is None else f"{found['score']:.3f}"
-            cells = [_numbers(found["effects"].get(metric), wanted[metric]) for metric in shown]
-            chosen = "yes" if found["setting"] == choice["chosen"][arm] else ""
-            lines.append([arm, _text(found["setting"]), score, *cells, ", ".join(found["broken"]), chosen])
-    return (
-        "## The sweep, on validation prompts\n\nScore: geometric mean of the ratios of jerk and residual; 1 is the base loss.\n\n"
-        + _table(header, lines)
-    )
-
-
-def _numbers(found: Sequence[float] | None, wanted: Requirement) -> str:
-    if not found:
-        return MISSING
-    value, *interval = found
-    return _effect(Effect(value, (interval[0], interval[1]) if interval else None, 0), wanted)
-
-
-def _effect(found: Effect | None, wanted: Requirement) -> str:
-    if found is None:
-        return MISSING
-    if found.interval is None:
-        return _number(found.value, wanted)
-    return f"{_number(found.value, wanted)} [{_number(found.interval[0], wanted)}, {_number(found.interval[1], wanted)}]"
-
-
-def _number(value: float | None, wanted: Requirement) -> str:
-    return MISSING if value is None else f"{value:.3f}" if wanted.kind == "ratio" else f"{value:+.1f}"
-
-
-def _text(setting: Setting | None) -> str:
-    return ", ".join(f"{key} {value}" for key, value in (setting or {}).items())
-
-
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *lines))

@@ -128,6 +128,11 @@ class Runner:
         """Whether its videos are made and measured."""
         return self.ledger.record(self.measure_cell(job)) is not None
 
+    def seconds(self, job: Job) -> list[float]:
+        """What its finished cells took, by the clock; a killed one's record has only its last run."""
+        cells = [self.train_cell(job), self.sample_cell(job), self.measure_cell(job)]
+        return [record["seconds"] for cell in cells if cell is not None and (record := self.ledger.record(cell)) is not None]
+
     def candidates(self, job: Job) -> int:
         """Videos made for each prompt, of which one is kept: as many as cost what the costliest candidate for "ours" does."""
         if job.arm is None or not job.arm.best_of:

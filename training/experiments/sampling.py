@@ -16,11 +16,10 @@ from phys_pipeline.media import Video, write_video
 from phys_pipeline.pipelines.best import Candidate, judged
 from phys_pipeline.scoring import score_video
 from training.evaluate_tiny import generate
-from training.experiments.world import Asked
+from training.experiments.world import CRF, Asked
 
 MANIFEST = "manifest.jsonl"
 _ADAPTER = "experiment"
-_CRF = 10
 
 
 def noise_seed(prompt: str, seed: int, candidate: int = 0) -> int:
@@ -75,7 +74,7 @@ def sample_column(
                 continue
             takes = [_videos(loaded, part, seed, number, settings) for number in range(candidates)]
             for place, asked in enumerate(part):
-                write_video(folder / f"{asked.id}.mp4", _best([take[place] for take in takes]), crf=_CRF)
+                write_video(folder / f"{asked.id}.mp4", _best([take[place] for take in takes]), crf=CRF)
     finally:
         if adapter is not None:
             unload_adapter(loaded.pipeline, _ADAPTER)

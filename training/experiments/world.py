@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,7 +42,7 @@ SPLITS = ("validation", "test")
 FOLDERS = ("train", "held_out", "clean")
 FLAWS = ("jitter", "stutter", "cut", "reverse", "flicker", "rubber")  # what scraped video is full of
 _WEAKEST = 0.4
-_CRF = 10  # of H.264: compression should not be a flaw of its own
+CRF = 10  # of H.264: compression should not be a flaw of its own
 _PARAPHRASES = 0.3
 
 
@@ -52,6 +53,12 @@ class Asked:
     id: str
     text: str
     labels: Mapping[str, str]
+
+
+def subject_of(text: str) -> str:
+    """What a caption of our worlds is about: "red square", or "cat" of "a picture of a cat"; else the whole text."""
+    found = re.match(r"a picture of an? (\w+)|an? (\w+ \w+)", text)
+    return next(filter(None, found.groups())) if found else text
 
 
 def read_prompts(world: Path, split: str) -> list[Asked]:
@@ -106,7 +113,7 @@ def write_clips(folder: Path, clips: Iterable[CaptionedClip], fps: float) -> Non
     """NNNNN.mp4 and NNNNN.txt for each clip, in their order."""
     for number, clip in enumerate(clips):
         file = folder / f"{number:05d}.mp4"
-        write_video(file, clip.video, fps=fps, crf=_CRF)
+        write_video(file, clip.video, fps=fps, crf=CRF)
         file.with_suffix(".txt").write_text(clip.caption, encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from phys_pipeline.evaluation.metrics.frame_quality import latent_moments
 from phys_pipeline.evaluation.registry import infos
 from phys_pipeline.evaluation.rows import Row
 from training.experiments import effects
-from training.experiments.effects import FRECHET, MUST_HOLD, Effect, columns_of, effect, per_seed
+from training.experiments.effects import FRECHET, JERK_IN_PIXELS, MUST_HOLD, Effect, columns_of, effect, per_seed
 
 WANTED = {wanted.metric: wanted for wanted in MUST_HOLD}
 CLEAN = None  # a folder that only the Frechet distance reads
@@ -90,3 +90,8 @@ def test_verdicts(metric, value, interval, verdict):
 
 def test_a_missing_measurement_is_no_success():
     assert WANTED["sim2_jerk"].verdict(None) == "not measured"
+
+
+def test_the_jerk_in_pixels_is_of_clips_with_both_values():
+    made = rows("a", "sim2_jerk", {("p", 0): 0.5, ("q", 0): 2.0}) + rows("a", "flow_score", {("p", 0): 3.0, ("r", 0): 1.0})
+    assert columns_of(made, list(infos().values()))["a"][JERK_IN_PIXELS].values == {("p", 0): 1.5}

@@ -11,7 +11,8 @@ from phys_pipeline.evaluation.registry import infos
 from phys_pipeline.evaluation.report import describe_run, write_report
 from phys_pipeline.evaluation.rows import Row
 from training.experiments.config import Arm, Experiment
-from training.experiments.results import _ablation, _columns, _finished_part, _layouts, _left_out, _loss, _note_look, _strata
+from training.experiments.effects import BESIDE, MUST_HOLD, Effect
+from training.experiments.results import _ablation, _columns, _finished_part, _in_short, _layouts, _left_out, _note_look, _suite
 from training.experiments.runner import Job
 
 METRICS = ("sim2_jerk", "warping_error", "flow_score", "direction_accuracy", "dynamic_degree")
@@ -54,8 +55,10 @@ def test_table_2_has_its_columns_and_table_4_takes_the_ablated_arm_for_ours(rows
     assert "Full" in header and "my loss" in parts[0]
     full = next(line for line in parts[0].splitlines() if "Warping" in line)
     assert "0.13000" in full.split("|")[2], "the ablated arm's own values"
-    assert [part.splitlines()[0] for part in _strata(report)] == [
-        "## stratum simple: 4 prompts", "## motion rotation: 2 prompts", "## motion translation: 2 prompts",
+    suite = _suite(report)
+    assert "my loss" in suite[0] and len(suite[0].splitlines()) == 4 + len(METRICS)
+    assert [part.splitlines()[0] for part in suite] == [
+        "## All prompts", "## stratum simple: 4 prompts", "## motion rotation: 2 prompts", "## motion translation: 2 prompts",
     ]  # fmt: skip
 
 
@@ -81,10 +84,20 @@ def test_an_ablation_shows_its_parents_chosen_setting():
     about = Experiment(
         (ARMS[0], Arm("mine", settings={"sigma_max": 0.5}, candidate=True), Arm("part", ablates="mine", settings={"rank": 2}))
     )
-    assert _loss(about, about.arm("part"), CHOICE) == {"sigma_max": 0.5, "rank": 2, "motion_weight": 0.3}
+    assert _columns(about, CHOICE)[-1].loss == "sigma_max 0.5, rank 2, motion_weight 0.3"
 
 
-def test_every_choice_that_the_test_was_read_for_is_counted_once(tmp_path):
+def test_the_answer_says_what_is_reached_and_what_is_not():
+    own = {one.metric: Effect(0.7, (0.6, 0.75), 8) for one in MUST_HOLD} | {"direction_accuracy": Effect(3.0, (1.0, 5.0), 8)}
+    text = _in_short(own, {one.label: Effect(1.25, (1.2, 1.3), 8) for one in BESIDE}, "mine", 3)
+    assert "SIM(2) jerk 0.700 [0.600, 0.750] (asked: at most 0.80)" in text and "with 3 training seeds" in text
+    reached, missed = text.partition("reached: ")[2].split("; not reached: ")
+    assert "SIM(2) residual" in reached and missed.startswith("Direction right. Guards kept: 2 of 4")
+    assert "Warping error, raw 1.250 [1.200, 1.300]" in text
+
+
+def test_every_choice_and_set_of_columns_that_the_test_was_read_for_is_counted_once(tmp_path):
     file = tmp_path / "log.jsonl"
-    assert [_note_look(file, choice) for choice in ("a", "a", "b", "a")] == [1, 1, 2, 2]
-    assert [json.loads(line)["choice"] for line in file.read_text().splitlines()] == ["a", "b"]
+    looks = [("a", ["x", "y"]), ("a", ["y", "x"]), ("b", ["x", "y"]), ("a", ["x"])]
+    assert [_note_look(file, *look) for look in looks] == [(1, 1), (1, 1), (2, 1), (2, 2)]
+    assert [json.loads(line)["choice"] for line in file.read_text().splitlines()] == ["a", "b", "a"]

@@ -8,7 +8,7 @@ import pytest
 from phys_pipeline.errors import ConfigError, DataError
 from phys_pipeline.media import read_video
 from phys_pipeline.media.synthetic import MOTIONS
-from training.experiments.world import read_prompts, split_captions, world_digest, write_world
+from training.experiments.world import read_prompts, split_captions, subject_of, world_digest, write_world
 
 CLIPS, PROMPTS, SIZE = {"train": 10, "held_out": 2, "clean": 2}, {"validation": 9, "test": 18}, (5, 32, 32)
 
@@ -63,3 +63,9 @@ def test_what_is_no_world_is_refused(tmp_path):
     (tmp_path / "test.jsonl").write_text('{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}\n')
     with pytest.raises(DataError, match="twice"):
         read_prompts(tmp_path, "test")
+
+
+def test_the_subject_of_a_caption():
+    assert subject_of("a red square moves right, the camera pans left") == "red square"
+    assert subject_of("a picture of a cat, the camera zooms in") == "cat"
+    assert subject_of("Two dogs play") == "Two dogs play"
