@@ -6,6 +6,7 @@ drawn (:func:`per_seed`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -115,6 +116,28 @@ def _jerk_in_pixels(found: Mapping[str, Scores]) -> Scores:
     jerk, flow = found.get("sim2_jerk", NO_SCORES), found.get("flow_score", NO_SCORES).values
     used = [row for row in jerk.used if row.value is not None and row.pair in flow]
     return replace(jerk, used=tuple(replace(row, value=row.value * flow[row.pair]) for row in used if row.value is not None))
+
+
+def jerk_by_motion(column: Mapping[str, Scores]) -> Effect | None:
+    """Slope of log jerk on log flow within prompts, over their seeds: 0 where jerk is relative to the motion, -1 where more
+    motion dilutes a jerk of fixed size. None where no prompt has two seeds.
+    """
+    jerk, flow = (column.get(metric, NO_SCORES).values for metric in ("sim2_jerk", "flow_score"))
+    points: dict[str, list[tuple[float, float]]] = {}
+    for pair in jerk.keys() & flow.keys():
+        if jerk[pair] > 0 and flow[pair] > 0:
+            points.setdefault(pair[0], []).append((math.log(flow[pair]), math.log(jerk[pair])))
+    values = []
+    for prompt, found in points.items():
+        x, y = (np.array(found) - np.mean(found, axis=0)).T  # (seeds,) each
+        values.append((prompt, [float(x @ y), float(x @ x)]))
+    above, below = np.sum([numbers for _, numbers in values], axis=0) if values else (0.0, 0.0)
+    if below == 0:
+        return None
+    totals = cluster_totals(values)
+    drawn = totals[:, 0] / totals[:, 1]
+    low, high = np.percentile(drawn[np.isfinite(drawn)], [2.5, 97.5])
+    return Effect(float(above / below), (float(low), float(high)), sum(len(found) for found in points.values()))
 
 
 @lru_cache(maxsize=2)

@@ -63,11 +63,11 @@ def write_results(runner: Runner, command: str) -> str:
     )
     suite = page.with_name(f"{page.stem}_suite.md")
     _write(suite, [_SUITE.format(page=page.name), *_suite(report)])
-    others = [arm.name for arm in about.swept() if arm.name not in (base, ours)]
-    extra = {one.label: effect(columns[base], columns[ours], one, runner.clean) for one in BESIDE}
+    rivals = [*about.swept(), *(arm for arm in about.arms if not arm.trains)]  # what could have been ours, or needs no training
+    others = [arm.name for arm in rivals if arm.name not in (base, ours)]
     shown = [*([CLEAN] if reference else []), BASELINE, base, ours, *others]
     parts = [
-        f"# The experiment: does the loss make motion better?\n\n{_in_short(found[ours], extra, ours, len(about.seeds))}",
+        f"# The experiment: does the loss make motion better?\n\n{_in_short(found[ours], ours, len(about.seeds))}",
         *_left_out([job for job in every if job not in jobs]),
         f"![Effect of every arm against the base loss]({figure.name})\n\n{_CAPTION} [Videos side by side]({showcase.name}); "
         f"[every metric, stratum and motion]({suite.name}).",
@@ -120,13 +120,13 @@ _MISSING_ROWS = (
 _SUITE = "# The experiment: every metric\n\nBeside [the experiment]({page}): means, 95 % intervals that draw whole prompts."
 
 
-def _in_short(own: Mapping[str, Effect | None], beside: Mapping[str, Effect | None], ours: str, seeds: int) -> str:
-    """The answer, from the effects of ours: by metric, and by label for what nothing was asked of."""
+def _in_short(own: Mapping[str, Effect | None], ours: str, seeds: int) -> str:
+    """The answer, from the effects of ours by metric."""
     gains, guards = ([w for w in MUST_HOLD if w.gain is kind] for kind in (True, False))
     met, missed = ([w.label for w in gains if (w.verdict(own[w.metric]) == "met") is kind] for kind in (True, False))
     kept = [w for w in guards if w.verdict(own[w.metric]) == "met"]
     effects = ", ".join(f"{w.label} {tables.effect_text(own[w.metric], w)} (asked: {w.text})" for w in gains)
-    amounts = ", ".join(f"{one.label} {tables.effect_text(beside[one.label], one)}" for one in BESIDE)
+    amounts = ", ".join(f"{one.label} {tables.effect_text(own[one.metric], one)}" for one in BESIDE)
     return (
         f"**In short.** Validation chose {ours} as ours. Against LoRA with base loss, on the test prompts, with {seeds} training "
         f"seeds: {effects}. Asked and reached: {', '.join(met) or 'none'}; not reached: {', '.join(missed) or 'none'}. Guards "
@@ -248,7 +248,7 @@ def _effects(columns: Columns, about: Experiment, clean: Path) -> dict[str, dict
     """Of every column but the base loss, against it, by column and metric."""
     base = columns[about.base_loss.name]
     names = [BASELINE, *(arm.name for arm in about.arms if arm is not about.base_loss)]
-    return {name: {w.metric: effect(base, columns[name], w, clean) for w in MUST_HOLD} for name in names}
+    return {name: {w.metric: effect(base, columns[name], w, clean) for w in (*MUST_HOLD, *BESIDE)} for name in names}
 
 
 def _paper(about: Experiment) -> list[str]:

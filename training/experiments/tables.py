@@ -23,6 +23,7 @@ from training.experiments.effects import (
     Measure,
     effect,
     frechet_to_clean,
+    jerk_by_motion,
     per_seed,
 )
 from training.experiments.reference import CLEAN
@@ -57,11 +58,17 @@ def amounts(columns: Columns, base: str, shown: Sequence[str], ours: str, clean:
         means = [_mean(columns[name].get(metric, NO_SCORES), places) for name in shown]
         lines.append([one.label, *means, effect_text(effect(columns[base], columns[ours], one, clean), one)])
     header = ["mean", *[f"{name} clips" if name == CLEAN else name for name in shown], f"{ours} / {base}"]
-    return (
-        "## Amounts\n\nJerk, residual and warping ratio are relative to the motion, and the motion grows; flow, \"jerk x flow\" "
-        "(pixels per frame) and the raw warping error are amounts. The clean clips show what the same prompts ask for: one per "
-        "prompt, never through the autoencoder.\n\n" + table(header, lines)
-    )  # fmt: skip
+    text = (
+        "Jerk, residual and warping ratio are relative to the motion; flow, jerk x flow (pixels per frame) and the raw warping "
+        "error are amounts. The clean clips show what the same prompts ask for: one per prompt, never through the autoencoder."
+    )
+    within = jerk_by_motion(columns[base])
+    if within is not None and within.interval is not None:
+        text += (
+            f" Within a prompt, over the seeds of {base}, log jerk has the slope {within.value:+.2f} [{within.interval[0]:+.2f}, "
+            f"{within.interval[1]:+.2f}] on log flow: -1 would say that more motion dilutes a jerk of fixed size."
+        )
+    return f"## Amounts\n\n{text}\n\n" + table(header, lines)
 
 
 def rivals(columns: Columns, ours: str, others: Sequence[str], clean: Path) -> str:
@@ -78,11 +85,12 @@ def all_arms(effects: Effects, columns: Columns, about: Experiment, clean: Path)
     lines = []
     for name in [BASELINE, *(arm.name for arm in about.arms)]:
         cells = [
-            "reference" if name == about.base_loss.name else effect_text(effects[name][one.metric], one) for one in MUST_HOLD
+            "reference" if name == about.base_loss.name else effect_text(effects[name][one.metric], one)
+            for one in (*MUST_HOLD, *BESIDE)
         ]
         distance = frechet_to_clean(columns[name][FRECHET], clean) if columns[name][FRECHET].used else None
         lines.append([name, *cells, MISSING if distance is None else f"{distance:.3f}"])
-    header = ["arm", *[f"{one.label} ({one.kind})" for one in MUST_HOLD], "Frechet distance to the clean set"]
+    header = ["arm", *[f"{one.label} ({one.kind})" for one in (*MUST_HOLD, *BESIDE)], "Frechet distance to the clean set"]
     return "## Every arm against the base loss\n\n" + table(header, lines)
 
 

@@ -89,7 +89,7 @@ def test_an_ablation_shows_its_parents_chosen_setting():
 
 def test_the_answer_says_what_is_reached_and_what_is_not():
     own = {one.metric: Effect(0.7, (0.6, 0.75), 8) for one in MUST_HOLD} | {"direction_accuracy": Effect(3.0, (1.0, 5.0), 8)}
-    text = _in_short(own, {one.label: Effect(1.25, (1.2, 1.3), 8) for one in BESIDE}, "mine", 3)
+    text = _in_short(own | {one.metric: Effect(1.25, (1.2, 1.3), 8) for one in BESIDE}, "mine", 3)
     assert "SIM(2) jerk 0.700 [0.600, 0.750] (asked: at most 0.80)" in text and "with 3 training seeds" in text
     reached, missed = text.partition("reached: ")[2].split("; not reached: ")
     assert "SIM(2) residual" in reached and missed.startswith("Direction right. Guards kept: 2 of 4")
