@@ -25,13 +25,14 @@ EMBEDDED = "embedded"  # in the list of files: the adapter that comes with the p
 class EmbeddedDemo(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
+        prompt, seed = demo_pair()
         return schema(
             "EmbeddedDemo",
             category="PhysMotion",
             search_aliases=["demo", "example", "tiny"],
             inputs=[
-                field(io.String, "prompt", default=demo_pair()[0]),
-                field(io.Int, "seed", default=demo_pair()[1], min=0, max=2**31, control_after_generate=True),
+                field(io.String, "prompt", default=prompt),
+                field(io.Int, "seed", default=seed, min=0, max=2**31, control_after_generate=True),
                 field(io.Int, "steps", default=20, min=1, max=100),
                 field(io.Int, "count", default=3, min=1, max=16),
                 field(io.Combo, "lora_name", options=[EMBEDDED, *lora_names()], default=EMBEDDED),

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -21,6 +21,13 @@ _NTSC_RATES = tuple(Fraction(base * 1000, 1001) for base in (24, 30, 48, 60, 120
 _X264 = "mbtree=0"  # with it the vectorised lookahead gives equal small pictures different files now and then
 _BT709, _SMPTE170M, _LIMITED_RANGE = 1, 6, 1  # ISO/IEC 23091-2 code points; ffmpeg's AVCOL_RANGE_MPEG
 _FASTEST_GIF = 50.0  # frames a second: browsers slow down anything faster
+
+
+class _Quality(NamedTuple):
+    """What every writer is given; each takes its own."""
+
+    crf: int
+    webp: int
 
 
 def write_video(
@@ -60,7 +67,7 @@ def write_video(
         raise MediaError(f"{target} is a folder; give a file name")
     try:
         with atomic_file(target) as temporary:
-            writer(temporary, clip, fps, webp_quality if writer is _write_webp else crf)
+            writer(temporary, clip, fps, _Quality(crf, webp_quality))
     except (OSError, av.error.FFmpegError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise MediaError(f"{target} can't be written ({reason}); check the folder, its permissions and free space") from error
@@ -87,14 +94,14 @@ def _as_video(video: Any, fps: float | None) -> Video:
     return Video.from_frames(video, fps)
 
 
-def _write_h264(path: Path, video: Video, fps: float | None, crf: int) -> None:
+def _write_h264(path: Path, video: Video, fps: float | None, quality: _Quality) -> None:
     rate = exact_rate(fps if fps is not None else video.fps)
     clip = video if is_constant_rate(video, float(rate)) else resample(video, float(rate))
     height, width = clip.height + clip.height % 2, clip.width + clip.width % 2
     high_definition = height >= 720 or width >= 1280
     container_format = "mov" if path.suffix.lower() == ".mov" else "mp4"
     with av.open(str(path), "w", format=container_format, options={"movflags": "+faststart"}) as container:
-        options = {"crf": str(crf), "preset": "veryfast", "x264-params": _X264}
+        options = {"crf": str(quality.crf), "preset": "veryfast", "x264-params": _X264}
         stream = container.add_stream("libx264", rate=rate, options=options)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.time_base = 1 / rate
@@ -119,20 +126,20 @@ def _even(picture: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(picture)
 
 
-def _write_gif(path: Path, video: Video, fps: float | None, crf: int) -> None:
+def _write_gif(path: Path, video: Video, fps: float | None, quality: _Quality) -> None:
     rate = fps if fps is not None else video.fps
     clip = video if fps is None and rate <= _FASTEST_GIF else resample(video, min(rate, _FASTEST_GIF))
     pictures = [Image.fromarray(frame).quantize(256, dither=Image.Dither.FLOYDSTEINBERG) for frame in clip.frames]
     _save_animation(path, pictures, _durations(clip, 10), format="GIF", disposal=1, optimize=False)
 
 
-def _write_webp(path: Path, video: Video, fps: float | None, quality: int) -> None:
+def _write_webp(path: Path, video: Video, fps: float | None, quality: _Quality) -> None:
     clip = video if fps is None else resample(video, fps)
     pictures = [Image.fromarray(frame) for frame in clip.frames]
-    _save_animation(path, pictures, _durations(clip, 1), format="WEBP", quality=quality, method=4)
+    _save_animation(path, pictures, _durations(clip, 1), format="WEBP", quality=quality.webp, method=4)
 
 
-def _write_png(path: Path, video: Video, fps: float | None, crf: int) -> None:
+def _write_png(path: Path, video: Video, fps: float | None, quality: _Quality) -> None:
     Image.fromarray(video.frames[0]).save(path, format="PNG")
 
 
@@ -147,7 +154,7 @@ def _durations(video: Video, unit: int) -> list[int]:
     return [unit * max(1, int(tick)) for tick in ticks]
 
 
-_WRITERS: dict[str, Callable[[Path, Video, float | None, int], None]] = {
+_WRITERS: dict[str, Callable[[Path, Video, float | None, _Quality], None]] = {
     ".mp4": _write_h264,
     ".m4v": _write_h264,
     ".mov": _write_h264,

@@ -19,7 +19,7 @@ from typing import Any
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.errors import ConfigError
 from phys_pipeline.evaluation.scores import Scores
-from training.experiments.config import Setting
+from training.experiments.config import Arm, Setting
 from training.experiments.effects import MUST_HOLD, Requirement, effect
 
 RULE = (
@@ -119,3 +119,9 @@ def _plain(judgement: Judgement) -> dict[str, Any]:
 
 def _hash(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def chosen_setting(choice: Mapping[str, Any], arm: Arm) -> Setting:
+    """The setting that a recorded choice gives an arm: an ablation has its parent's, what was not swept has none."""
+    found: Setting = choice["chosen"].get(arm.ablates or arm.name, {})
+    return found

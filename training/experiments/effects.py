@@ -7,7 +7,7 @@ drawn (:func:`per_seed`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -101,6 +101,7 @@ BESIDE = (  # what the requirements don't say: amounts that are not relative to 
     Measure("plausibility", "Plausibility", "ratio"),
     Measure("detail", "Fine detail", "ratio"),
 )
+EVERY = (*MUST_HOLD, *BESIDE)
 
 
 def columns_of(rows: Sequence[Row], infos: Sequence[MetricInfo]) -> dict[str, dict[str, Scores]]:
@@ -162,14 +163,20 @@ def effect(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Me
         return None
 
 
+def effect_among(
+    first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Measure, pairs: Collection[Pair], clean: Path
+) -> Effect | None:
+    """The effect on these (prompt, seed) only."""
+    a, b = ({wanted.metric: column.get(wanted.metric, NO_SCORES).of(pairs)} for column in (first, second))
+    return effect(a, b, wanted, clean)
+
+
 def per_seed(first: Mapping[str, Scores], second: Mapping[str, Scores], wanted: Measure, clean: Path) -> dict[int, float | None]:
     """The effect of each seed alone."""
     pairs = first.get(wanted.metric, NO_SCORES).values.keys() & second.get(wanted.metric, NO_SCORES).values.keys()
     found: dict[int, float | None] = {}
     for seed in sorted({seed for _, seed in pairs if seed is not None}):
-        own = {pair for pair in pairs if pair[1] == seed}
-        before, after = ({wanted.metric: column[wanted.metric].of(own)} for column in (first, second))
-        one = effect(before, after, wanted, clean)
+        one = effect_among(first, second, wanted, {pair for pair in pairs if pair[1] == seed}, clean)
         found[seed] = None if one is None else one.value
     return found
 

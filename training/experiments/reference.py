@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from phys_pipeline.evaluation import Settings, VideoSample
-from phys_pipeline.evaluation.evaluator import Evaluator
-from phys_pipeline.evaluation.metrics.frame_quality import OPTION
+from phys_pipeline.evaluation import VideoSample
 from phys_pipeline.evaluation.rows import Row, read_rows
 from phys_pipeline.media import write_video
 from training.experiments.config import PROCEDURAL
@@ -25,10 +22,8 @@ def clean_rows(runner: Runner) -> list[Row]:
     """One video per test prompt, seed 0; none for a world that isn't the procedural one. Measured once. Raises Busy."""
     if runner.experiment.world != PROCEDURAL:
         return []
-    inputs = {
-        "metrics": json.dumps([[info.key, info.version] for info in runner.infos]), "world": runner.world_digest,
-        "prompts": [[asked.id, asked.text] for asked in runner.prompts("test")],
-    }  # fmt: skip
+    prompts = [[asked.id, asked.text] for asked in runner.prompts("test")]
+    inputs = {"metrics": runner.metric_versions, "world": runner.world_digest, "prompts": prompts}
     cell = Cell("measure", "test-clean", inputs)
     runner.ledger.run(cell, lambda folder: _measure(runner, folder))
     return read_rows(runner.ledger.folder(cell))
@@ -43,6 +38,4 @@ def _measure(runner: Runner, folder: Path) -> dict[str, Any]:
     for asked in runner.prompts("test"):
         path = write_video(folder / "videos" / f"{asked.id}.mp4", videos[asked.text], fps=shape.fps, crf=CRF)
         samples.append(VideoSample(asked.id, CLEAN, seed=0, path=path, prompt=asked.text, labels=dict(asked.labels)))
-    settings = Settings(flow="dis", options={OPTION: str(runner.clean)})
-    rows = Evaluator([info.key for info in runner.infos], settings, folder).run(samples)
-    return {"rows": len(rows)}
+    return runner.measure(samples, folder)

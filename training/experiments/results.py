@@ -18,8 +18,9 @@ from phys_pipeline.evaluation.report import Column, describe_run, write_report
 from phys_pipeline.evaluation.report.markdown import table_text
 from phys_pipeline.evaluation.report.tables import paper_table, value_table
 from training.experiments import tables
+from training.experiments.choice import chosen_setting
 from training.experiments.config import BASELINE, Arm, Experiment, digest
-from training.experiments.effects import BESIDE, MUST_HOLD, Columns, Effect, columns_of, effect
+from training.experiments.effects import BESIDE, EVERY, MUST_HOLD, Columns, Effect, columns_of, effect
 from training.experiments.figures import draw_effects
 from training.experiments.reference import CLEAN, clean_rows
 from training.experiments.runner import Job, Runner
@@ -28,8 +29,6 @@ from training.experiments.showcase import choose_prompts, write_showcase
 
 _GUIDANCE = ("true_cfg_scale", "guidance_scale")  # settings that the report names where a family has them
 _BASE = "hunyuan"  # the base model's name in the paper's layouts
-_STRATUM_METRICS = ("sim2_jerk", "sim2_residual", "warping_ratio", "direction_accuracy", "flow_score")
-_LEAST_PER_STRATUM = 2  # prompts
 
 
 def write_results(runner: Runner, command: str) -> str:
@@ -73,7 +72,7 @@ def write_results(runner: Runner, command: str) -> str:
         f"[every metric, stratum and motion]({suite.name}).",
         tables.must_hold(found, list(dict.fromkeys([ours, *_paper(about)]))),
         _HOW_TO_READ,
-        tables.amounts(columns, base, shown, ours, runner.clean),
+        tables.amounts(columns, found, base, shown, ours),
         *([tables.rivals(columns, ours, others, runner.clean)] if others else []),
         tables.all_arms(found, columns, about, runner.clean),
         tables.by_motion(columns, base, ours, runner.clean),
@@ -83,7 +82,7 @@ def write_results(runner: Runner, command: str) -> str:
         *[f"## In the layout of the paper's table {name[1:]}\n\n{table_text(paper_table(report, name))}" for name in layouts],
         *([_MISSING_ROWS] if layouts else []),
         *_ablation(about, choice, runner.infos, rows, run, pages),
-        tables.settings(runner, about, choice, jobs),
+        tables.settings(runner, about, jobs),
         tables.sweep_text(choice),
         _made(runner, about, choice, command, looks),
     ]
@@ -178,7 +177,7 @@ def _columns(about: Experiment, choice: Mapping[str, Any]) -> list[Column]:
 
 
 def _column(about: Experiment, arm: Arm, role: str, choice: Mapping[str, Any]) -> Column:
-    loss = tables.setting_text(about.loss(arm, choice["chosen"].get(arm.ablates or arm.name, {})))
+    loss = tables.setting_text(about.loss(arm, chosen_setting(choice, arm)))
     return Column(arm.name, arm.label or arm.name, "" if role.startswith("without") else role, base=_BASE, loss=loss)
 
 
@@ -203,7 +202,7 @@ def _ablation(
     ]  # fmt: skip
     kept = {column.key for column in columns}
     report = write_report([r for r in rows if r.model in kept], infos, columns, run, pages / "ablation", tables=["T4"])
-    shown = [*_STRATUM_METRICS, "dynamic_degree", "spectrum_distance"]
+    shown = [*tables.BY_MOTION, "dynamic_degree", "spectrum_distance"]
     table = value_table(report, [column.key for column in columns], [m for m in shown if m in report["metrics"]])
     title = f"## In the layout of the paper's table 4: {whole.label or whole.name} without its parts"
     return [f"{title}\n\n{table_text(paper_table(report, 'T4'))}\n\n{table_text(table)}"]
@@ -216,9 +215,9 @@ def _suite(report: Mapping[str, Any]) -> list[str]:
     for label, values in report["strata"].items():
         for value in values:
             ids = {clip["id"] for clip in report["clips"] if clip["labels"].get(label) == value}
-            if len(ids) < _LEAST_PER_STRATUM:
+            if len(ids) < tables.LEAST_PER_STRATUM:
                 continue
-            table = value_table(report, (), [m for m in _STRATUM_METRICS if m in report["metrics"]], (label, value))
+            table = value_table(report, (), [m for m in tables.BY_MOTION if m in report["metrics"]], (label, value))
             parts.append(f"## {label} {value}: {len(ids)} prompts\n\n{table_text(table)}")
     return parts
 
@@ -248,7 +247,7 @@ def _effects(columns: Columns, about: Experiment, clean: Path) -> dict[str, dict
     """Of every column but the base loss, against it, by column and metric."""
     base = columns[about.base_loss.name]
     names = [BASELINE, *(arm.name for arm in about.arms if arm is not about.base_loss)]
-    return {name: {w.metric: effect(base, columns[name], w, clean) for w in (*MUST_HOLD, *BESIDE)} for name in names}
+    return {name: {w.metric: effect(base, columns[name], w, clean) for w in EVERY} for name in names}
 
 
 def _paper(about: Experiment) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from phys_pipeline.errors import ConfigError
+from phys_pipeline.evaluation import VideoSample
 from phys_pipeline.evaluation.evaluator import Evaluator
 from phys_pipeline.evaluation.manifest import read_samples
 from phys_pipeline.evaluation.metric import MetricInfo, Settings
@@ -20,7 +21,7 @@ from phys_pipeline.evaluation.registry import infos, select
 from phys_pipeline.evaluation.rows import Row, read_rows
 from phys_pipeline.families import find_family
 from phys_pipeline.families.sources import description
-from training.experiments.choice import Judgement, choose, judge, read_choice, record_choice
+from training.experiments.choice import Judgement, choose, chosen_setting, judge, read_choice, record_choice
 from training.experiments.config import BASELINE, PROCEDURAL, Arm, Experiment, Setting, digest
 from training.experiments.effects import columns_of
 from training.experiments.ledger import Busy, Cell, Ledger
@@ -91,6 +92,11 @@ class Runner:
         return [infos()[key] for key in select(METRICS)]
 
     @property
+    def metric_versions(self) -> str:
+        """What a measurement depends on, for the keys of cells."""
+        return json.dumps([[info.key, info.version] for info in self.infos])
+
+    @property
     def clean(self) -> Path:
         return self.world / "clean"
 
@@ -120,8 +126,7 @@ class Runner:
         return Cell("sample", f"{job.split}-{job.column}-seed{job.seed}", inputs)
 
     def measure_cell(self, job: Job) -> Cell:
-        inputs = {"videos": self.sample_cell(job).key, "world": self.world_digest}
-        inputs["metrics"] = json.dumps([[info.key, info.version] for info in self.infos])
+        inputs = {"videos": self.sample_cell(job).key, "world": self.world_digest, "metrics": self.metric_versions}
         return Cell("measure", f"{job.split}-{job.column}-seed{job.seed}", inputs)
 
     def finished(self, job: Job) -> bool:
@@ -158,7 +163,8 @@ class Runner:
                 sampler=self.sampler_of(job.arm), batch=self.experiment.batch, candidates=self.candidates(job),
             ),
         )  # fmt: skip
-        self.ledger.run(self.measure_cell(job), lambda folder: self._measure(job, folder))
+        manifest = self.ledger.folder(sampled) / MANIFEST
+        self.ledger.run(self.measure_cell(job), lambda folder: self.measure(read_samples([str(manifest)]), folder))
 
     def _train(self, job: Job, folder: Path) -> dict[str, Any]:
         from training.loop import train
@@ -170,8 +176,8 @@ class Runner:
         train(config, progress=False)
         return {"steps": config.max_train_steps}
 
-    def _measure(self, job: Job, folder: Path) -> dict[str, Any]:
-        samples = read_samples([str(self.ledger.folder(self.sample_cell(job)) / MANIFEST)])
+    def measure(self, samples: Sequence[VideoSample], folder: Path) -> dict[str, Any]:
+        """Write the rows of every metric to a cell's folder; what its record says of them."""
         settings = Settings(flow="dis", options={OPTION: str(self.clean)})
         rows = Evaluator([info.key for info in self.infos], settings, folder).run(samples)
         return {"rows": len(rows), "failed": sum(row.status == "failed" for row in rows)}
@@ -189,7 +195,7 @@ class Runner:
         for seed in self.experiment.seeds:
             jobs.append(Job(None, {}, seed, "test"))
             for arm in self.experiment.arms:
-                jobs.append(Job(arm, choice["chosen"].get(arm.ablates or arm.name, {}), seed, "test"))
+                jobs.append(Job(arm, chosen_setting(choice, arm), seed, "test"))
         return jobs
 
     def work(self, jobs: Sequence[Job]) -> None:

@@ -20,6 +20,7 @@ from training.experiments.world import CRF, Asked
 
 MANIFEST = "manifest.jsonl"
 _ADAPTER = "experiment"
+_STEP = 3  # passes of a plain training step
 
 
 def noise_seed(prompt: str, seed: int, candidate: int = 0) -> int:
@@ -40,10 +41,10 @@ def step_passes(objective: Sequence[str]) -> int:
 
     Three, and for a preference five more: the corrupted copy's with gradients, and both clips' through the frozen model.
     """
-    return 8 if "preference" in objective else 3
+    return _STEP + 5 if "preference" in objective else _STEP
 
 
-def equal_compute(steps: int, batch: int, prompts: int, sampler: Mapping[str, Any], passes: int = 3) -> int:
+def equal_compute(steps: int, batch: int, prompts: int, sampler: Mapping[str, Any], passes: int = _STEP) -> int:
     """How many videos per prompt cost what training an adapter and making one video per prompt costs; at least 2.
 
     Counted in passes through the network for one clip: a training step takes ``passes`` (:func:`step_passes`), a sampling step

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from phys_pipeline.evaluation.scores import NO_SCORES, Scores
 from phys_pipeline.evaluation.statistics import Pair
-from training.experiments.effects import MUST_HOLD, Effect, Measure, effect, per_seed
+from training.experiments.effects import MUST_HOLD, Effect, Measure, effect, effect_among, per_seed
 from training.experiments.tables import effect_text, table
 from training.experiments.world import Asked, subject_of
 
@@ -28,6 +28,7 @@ def sensitivity(base: Column, ours: Column, asked: Sequence[Asked], judged_befor
     gains = [one for one in MUST_HOLD if one.gain]
     subjects = {one.id: subject_of(one.text) for one in asked}
     fresh = {one.id for one in asked[judged_before:]}
+    new = {pair for column in (base, ours) for scores in column.values() for pair in scores.values if pair[0] in fresh}
     ways: list[tuple[str, Callable[[Measure], Effect | None]]] = [
         (f"prompts are drawn ({len(asked)}), as above", lambda one: effect(base, ours, one, clean)),
         (f"subjects are drawn ({len(set(subjects.values()))})", lambda one: clustered(base, ours, one, subjects, clean)),
@@ -35,7 +36,10 @@ def sensitivity(base: Column, ours: Column, asked: Sequence[Asked], judged_befor
     ]
     if judged_before:
         ways.append(
-            (f"only the {len(fresh)} prompts that never judged the base model", lambda one: _among(base, ours, one, fresh, clean))
+            (
+                f"only the {len(fresh)} prompts that never judged the base model",
+                lambda one: effect_among(base, ours, one, new, clean),
+            )
         )
     lines = [[name, *[effect_text(found(one), one) for one in gains]] for name, found in ways]
     return "## How sure the gains are\n\n" + table(["", *[f"{one.label} ({one.kind})" for one in gains]], lines)
@@ -65,11 +69,3 @@ def across_seeds(base: Column, ours: Column, one: Measure, clean: Path) -> Effec
     mean = statistics.fmean(found)
     half = _T_975[len(found)] * statistics.stdev(found) / len(found) ** 0.5
     return Effect(mean, (mean - half, mean + half), len(found))
-
-
-def _among(base: Column, ours: Column, one: Measure, prompts: set[str], clean: Path) -> Effect | None:
-    first, second = (
-        {one.metric: scores.of({pair for pair in scores.values if pair[0] in prompts})}
-        for scores in (column.get(one.metric, NO_SCORES) for column in (base, ours))
-    )
-    return effect(first, second, one, clean)

@@ -14,7 +14,7 @@ from phys_pipeline.evaluation.statistics import Pair, cluster_bootstrap, mean_bo
 from training.experiments.choice import GUARDS
 from training.experiments.config import BASELINE, Experiment, Setting
 from training.experiments.effects import (
-    BESIDE,
+    EVERY,
     FRECHET,
     JERK_IN_PIXELS,
     MUST_HOLD,
@@ -22,6 +22,7 @@ from training.experiments.effects import (
     Effect,
     Measure,
     effect,
+    effect_among,
     frechet_to_clean,
     jerk_by_motion,
     per_seed,
@@ -34,8 +35,8 @@ _AMOUNTS = {  # of the table of means: places after the point
     "flow_score": 3, "dynamic_degree": 3, "sim2_jerk": 3, JERK_IN_PIXELS: 3, "sim2_residual": 3, "warping_ratio": 3,
     "warping_error": 5, "spectral_loss": 3, "plausibility": 3, "detail": 2,
 }  # fmt: skip
-_BY_MOTION = ("sim2_jerk", "sim2_residual", "warping_ratio", "direction_accuracy", "flow_score")
-_LEAST_PER_STRATUM = 2  # prompts
+BY_MOTION = ("sim2_jerk", "sim2_residual", "warping_ratio", "direction_accuracy", "flow_score")
+LEAST_PER_STRATUM = 2  # prompts
 
 
 def must_hold(effects: Effects, names: Sequence[str]) -> str:
@@ -49,14 +50,12 @@ def must_hold(effects: Effects, names: Sequence[str]) -> str:
     return "## What must hold\n\n" + table(header, lines)
 
 
-def amounts(columns: Columns, base: str, shown: Sequence[str], ours: str, clean: Path) -> str:
+def amounts(columns: Columns, effects: Effects, base: str, shown: Sequence[str], ours: str) -> str:
     """Means of the clean clips and of some columns, and ours against the base loss: what the ratios above don't say."""
-    measures = {one.metric: one for one in (*MUST_HOLD, *BESIDE)}
-    lines = []
+    measures, lines = {one.metric: one for one in EVERY}, []
     for metric, places in _AMOUNTS.items():
-        one = Measure(metric, measures[metric].label, "ratio")
         means = [_mean(columns[name].get(metric, NO_SCORES), places) for name in shown]
-        lines.append([one.label, *means, effect_text(effect(columns[base], columns[ours], one, clean), one)])
+        lines.append([measures[metric].label, *means, effect_text(effects[ours][metric], measures[metric])])
     header = ["mean", *[f"{name} clips" if name == CLEAN else name for name in shown], f"{ours} / {base}"]
     text = (
         "Jerk, residual and warping ratio are relative to the motion; flow, jerk x flow (pixels per frame) and the raw warping "
@@ -74,8 +73,7 @@ def amounts(columns: Columns, base: str, shown: Sequence[str], ours: str, clean:
 def rivals(columns: Columns, ours: str, others: Sequence[str], clean: Path) -> str:
     """Ours against each other arm that could have been it."""
     lines = [
-        [one.label, *[effect_text(effect(columns[other], columns[ours], one, clean), one) for other in others]]
-        for one in (*MUST_HOLD, *BESIDE)
+        [one.label, *[effect_text(effect(columns[other], columns[ours], one, clean), one) for other in others]] for one in EVERY
     ]
     return f"## {ours} against its rivals\n\n" + table(["", *[f"against {other}" for other in others]], lines)
 
@@ -84,24 +82,19 @@ def all_arms(effects: Effects, columns: Columns, about: Experiment, clean: Path)
     """Every column against the base loss."""
     lines = []
     for name in [BASELINE, *(arm.name for arm in about.arms)]:
-        cells = [
-            "reference" if name == about.base_loss.name else effect_text(effects[name][one.metric], one)
-            for one in (*MUST_HOLD, *BESIDE)
-        ]
+        cells = ["reference" if name == about.base_loss.name else effect_text(effects[name][one.metric], one) for one in EVERY]
         distance = frechet_to_clean(columns[name][FRECHET], clean) if columns[name][FRECHET].used else None
         lines.append([name, *cells, MISSING if distance is None else f"{distance:.3f}"])
-    header = ["arm", *[f"{one.label} ({one.kind})" for one in (*MUST_HOLD, *BESIDE)], "Frechet distance to the clean set"]
+    header = ["arm", *[f"{one.label} ({one.kind})" for one in EVERY], "Frechet distance to the clean set"]
     return "## Every arm against the base loss\n\n" + table(header, lines)
 
 
-def settings(runner: Runner, about: Experiment, choice: Mapping[str, Any], jobs: Sequence[Job]) -> str:
+def settings(runner: Runner, about: Experiment, jobs: Sequence[Job]) -> str:
     """What each arm is, its loss, and what a seed of it took."""
     lines = []
     for arm in about.arms:
-        loss = about.loss(arm, choice["chosen"].get(arm.ablates or arm.name, {})) | arm.sampler
         own = [job for job in jobs if job.arm is arm]
-        if arm.best_of:
-            loss = {"N": runner.candidates(own[0])}
+        loss = {"N": runner.candidates(own[0])} if arm.best_of else about.loss(arm, own[0].setting) | arm.sampler
         minutes = statistics.median(sum(runner.seconds(job)) for job in own) / 60
         lines.append([arm.name, arm.label or arm.name, setting_text(loss), f"{minutes:.1f}"])
     header = ["arm", "", "loss", "minutes"]
@@ -124,7 +117,7 @@ def seeds(columns: Columns, about: Experiment, ours: str, clean: Path) -> str:
 
 def by_motion(columns: Columns, base: str, ours: str, clean: Path) -> str:
     """The effects on each stratum and motion of which there are several prompts."""
-    measures = [one for one in MUST_HOLD if one.metric in _BY_MOTION]
+    measures = [one for one in MUST_HOLD if one.metric in BY_MOTION]
     groups: dict[tuple[str, str], set[Pair]] = {}
     for row in columns[base]["flow_score"].used:
         for label in ("stratum", "motion"):
@@ -132,12 +125,9 @@ def by_motion(columns: Columns, base: str, ours: str, clean: Path) -> str:
     lines = []
     for (label, value), pairs in sorted(groups.items(), reverse=True):
         count = len({prompt for prompt, _ in pairs})
-        if not value or count < _LEAST_PER_STRATUM:
+        if not value or count < LEAST_PER_STRATUM:
             continue
-        first, second = (
-            {one.metric: columns[name].get(one.metric, NO_SCORES).of(pairs) for one in measures} for name in (base, ours)
-        )
-        cells = [effect_text(effect(first, second, one, clean), one) for one in measures]
+        cells = [effect_text(effect_among(columns[base], columns[ours], one, pairs, clean), one) for one in measures]
         lines.append([f"{label}: {value}", str(count), *cells])
     header = ["", "prompts", *[f"{one.label} ({one.kind})" for one in measures]]
     return f"## {ours} against base loss, by motion\n\n" + table(header, lines)

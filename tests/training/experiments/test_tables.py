@@ -8,7 +8,7 @@ from phys_pipeline.evaluation.registry import infos
 from phys_pipeline.evaluation.rows import Row
 from training.experiments import tables
 from training.experiments.config import Arm, Experiment
-from training.experiments.effects import MUST_HOLD, Effect, columns_of
+from training.experiments.effects import EVERY, MUST_HOLD, Effect, columns_of, effect
 
 METRICS = ("sim2_jerk", "flow_score", "direction_accuracy")
 ABOUT = Experiment((Arm("plain", role="base_loss"), Arm("mine", candidate=True)), seeds=(0, 1))
@@ -47,7 +47,8 @@ def test_a_requirement_stands_beside_its_verdict():
 
 
 def test_amounts_are_means_and_the_jerk_in_pixels_takes_the_motion_back_in(columns):
-    text = tables.amounts(columns, "plain", ["baseline", "mine"], "mine", None)
+    effects = {"mine": {one.metric: effect(columns["plain"], columns["mine"], one, None) for one in EVERY}}
+    text = tables.amounts(columns, effects, "plain", ["baseline", "mine"], "mine")
     assert cells(text, "SIM(2) jerk |") == ["SIM(2) jerk", "1.000 [1.000, 1.000]", "0.750 [0.500, 1.000]", "0.750 [0.500, 1.000]"]
     assert cells(text, "SIM(2) jerk x flow")[1:] == ["2.000 [2.000, 2.000]", "2.000 [2.000, 2.000]", "1.000 [1.000, 1.000]"]
     assert cells(text, "Warping error, raw")[1:] == ["n/a", "n/a", "n/a"]
