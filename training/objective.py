@@ -105,7 +105,12 @@ class StepLosses:
     fit: Tensor  # the same with the weight maps; `denoising` itself without any
     added: Tensor | None  # weighted sum of the terms
     terms: dict[str, TermResult]
-    energy_ratio: Tensor  # (K,) motion energy of x0-hat over that of x0, samples below sigma_max; far below 1 = freezing
+    energies: Tensor  # (K, 2) motion energy of x0-hat and of x0, moving samples below sigma_max
+
+    @property
+    def energy_ratio(self) -> Tensor:
+        """(K,) motion energy of x0-hat over that of x0; far below 1 = freezing, and any size where a clip hardly moves."""
+        return self.energies[:, 0] / self.energies[:, 1]
 
     @property
     def motion(self) -> TermResult | None:
@@ -156,11 +161,11 @@ def training_losses(
         weight, sampled = objective.sampled
         terms["sampled"] = sampled(predict, batch.base, noise, batch.seeds)
         added.append(weight * terms["sampled"].loss)
-    ratio = _energy_ratio(x0_hat, x0, sigma, objective.sigma_max)
+    energy = _motion_energies(x0_hat, x0, sigma, objective.sigma_max)
     if not added:
-        return StepLosses(fit, denoising, fit, None, terms, ratio)
+        return StepLosses(fit, denoising, fit, None, terms, energy)
     total = torch.stack(added).sum()
-    return StepLosses(fit + total, denoising, fit, total, terms, ratio)
+    return StepLosses(fit + total, denoising, fit, total, terms, energy)
 
 
 def gradient_norm_ratio(losses: StepLosses, parameters: list[nn.Parameter]) -> float | None:
@@ -180,9 +185,8 @@ def gradient_norm_ratio(losses: StepLosses, parameters: list[nn.Parameter]) -> f
 
 
 def step_numbers(losses: StepLosses, names: tuple[str, ...]) -> Tensor:
-    """Denoising loss, the weighted one, sum and number of energy ratios; per term the values' sum, their number, the skipped."""
-    ratios = losses.energy_ratio
-    numbers = [float(losses.denoising.detach()), float(losses.fit.detach()), float(ratios.sum()), len(ratios)]
+    """Denoising loss, the weighted one, sums of both motion energies; per term the values' sum, their number, the skipped."""
+    numbers = [float(losses.denoising.detach()), float(losses.fit.detach()), *losses.energies.sum(dim=0).tolist()]
     for name in names:
         term = losses.terms[name]
         numbers += [float(term.values.sum()), len(term.values), term.skipped]
@@ -190,7 +194,10 @@ def step_numbers(losses: StepLosses, names: tuple[str, ...]) -> Tensor:
 
 
 def step_record(sums: Tensor, names: tuple[str, ...], batch: int) -> dict[str, float | None]:
-    """What the log says of the terms; `motion` is the first of MOTION_NAMES that is used."""
+    """What the log says of the terms; `motion` is the first of MOTION_NAMES that is used.
+
+    The energy ratio is one of sums: a clip that hardly moves may have a ratio of hundreds, which no mean of ratios survives.
+    """
     carried = {name: float(sums[5 + 3 * place]) for place, name in enumerate(names)}
     means = {name: float(sums[4 + 3 * place]) / carried[name] if carried[name] else None for place, name in enumerate(names)}
     motion = next((name for name in MOTION_NAMES if name in names), None)
@@ -315,9 +322,9 @@ def _weight_map(objective: Objective, x0: Tensor, batch: Batch | None) -> Tensor
 
 
 @torch.no_grad()
-def _energy_ratio(x0_hat: Tensor, x0: Tensor, sigma: Tensor, sigma_max: float) -> Tensor:
-    # x0_hat, x0: (B, C, T, H, W); sigma: (B,); returns (K,)
+def _motion_energies(x0_hat: Tensor, x0: Tensor, sigma: Tensor, sigma_max: float) -> Tensor:
+    # x0_hat, x0: (B, C, T, H, W); sigma: (B,); returns (K, 2)
     before = motion_energy(x0.float())
     moves = before > _STILL * x0.float().square().flatten(1).mean(dim=1)
-    ratio = motion_energy(x0_hat.float()) / before
-    return ratio[moves & (sigma < sigma_max) & torch.isfinite(ratio)]
+    both = torch.stack([motion_energy(x0_hat.float()), before], dim=1)
+    return both[moves & (sigma < sigma_max) & torch.isfinite(both).all(dim=1)]

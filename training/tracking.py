@@ -8,6 +8,7 @@ import logging
 import math
 import secrets
 import shutil
+import statistics
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 RUN_KEY_FILE = "tracker_run.txt"  # in the run's folder: what a tracker elsewhere knows the run by
 _ALARM_SAMPLES = 50  # steps; the ratio of one step depends much on its noise levels
 _ALARM_RATIO = 0.8
+_ADVICE = "lower the weights of the motion terms, or the learning rate"
 
 
 class TensorBoard:
@@ -148,8 +150,8 @@ def warn_if_freezing(step: int, kept: float) -> bool:
     if kept >= _ALARM_RATIO:
         return False
     log.warning(
-        "step %d: predictions of held-out clips have %.2f of the motion energy that the base model's have: lower motion_weight",
-        step, kept,
+        "step %d: predictions of held-out clips have %.2f of the motion energy that the base model's have: %s",
+        step, kept, _ADVICE,
     )  # fmt: skip
     return True
 
@@ -157,6 +159,7 @@ def warn_if_freezing(step: int, kept: float) -> bool:
 class FreezingAlarm:
     """Warns once when the motion energy of x0-hat, relative to the clips', falls under 0.8 of what it was at the start.
 
+    Medians of 50 steps: with one clip a step, one that hardly moves has a ratio of hundreds, and one in a hundred ruins a mean.
     Not under 0.8 of the clips': x0-hat is blurred by noise, and so moves less, from the first step on. It needs no held-out clip
     and is the coarser of the two alarms: its steps have different noise levels (see `warn_if_freezing`). `past` are the records
     of a resumed run: its start stays the first start.
@@ -179,13 +182,12 @@ class FreezingAlarm:
         self._last.append(ratio)
         if len(self._last) < _ALARM_SAMPLES:
             return False
-        start, now = sum(self._first) / len(self._first), sum(self._last) / len(self._last)
+        start, now = statistics.median(self._first), statistics.median(self._last)
         self._rung = now < _ALARM_RATIO * start
         if self._rung:
             log.warning(
-                "step %d: predicted clips move less and less (motion energy %.2f of the clips', %.2f at the start): "
-                "lower motion_weight",
-                step, now, start,
+                "step %d: predicted clips move less and less (motion energy %.2f of the clips', %.2f at the start): %s",
+                step, now, start, _ADVICE,
             )  # fmt: skip
         return self._rung
 

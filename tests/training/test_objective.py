@@ -15,6 +15,8 @@ from training.objective import (
     gradient_norm_ratio,
     share_below,
     spectral_config,
+    step_numbers,
+    step_record,
     training_losses,
 )
 from training.objectives.anchored import Anchored
@@ -291,6 +293,23 @@ def test_energy_ratio_is_of_moving_clips_below_sigma_max():
     sigma = torch.tensor([0.1, 0.8, 0.1, 0.1])
     losses = training_losses(lambda x, s: torch.zeros_like(x), PATH, x0, 0.5 * x0, sigma)  # x0-hat = (1 - sigma / 2) x0
     assert torch.allclose(losses.energy_ratio, torch.tensor([0.95**2]), rtol=1e-4)
+
+
+def test_the_logged_energy_ratio_is_not_that_of_a_clip_that_hardly_moves():
+    """Such a clip has a ratio of hundreds; a mean of ratios made the freezing alarm ring for the plain denoising loss."""
+    slow = 1.0 + 1e-2 * moving()[:1]
+    x0 = torch.cat([moving()[:1], slow])
+    wrong = torch.randn(1, 3, 8, 16, 16)
+
+    def predict(x_t, sigma):
+        return torch.cat([torch.zeros_like(wrong), -0.5 * wrong])  # x0-hat = x_t - sigma * prediction
+
+    losses = training_losses(predict, PATH, x0, torch.zeros_like(x0), torch.tensor([0.1, 0.1]))
+    assert losses.energy_ratio[0] == pytest.approx(0.9**2, rel=1e-3) and losses.energy_ratio[1] > 100
+    numbers = step_numbers(losses, ())
+    before, after = losses.energies[:, 1].sum(), losses.energies[:, 0].sum()
+    record = step_record(numbers, (), 2)
+    assert record["motion_energy_ratio"] == pytest.approx(float(after / before), rel=1e-4) and record["motion_energy_ratio"] < 1
 
 
 def test_preference_without_a_base_and_a_crop_without_seeds_are_mistakes():
