@@ -121,6 +121,9 @@ class TrainConfig:
     # the other candidates
     coherence_tau: float = 0.1  # coherence_weighted: a block of the clip weighs exp(-its motion loss / tau)
     coherence_strength: float = 1.0  # 0 weighs everything alike
+    coherence_gate: float = (
+        0.0  # share of the moving blocks, the most coherent, that weigh alike: their loss counts from there on
+    )
     ltd_strength: float = 1.0  # ltd: 0 weighs everything alike, 1 gives still places no weight
     preference_weight: float = 0.1  # with beta=500 its gradient is about that of the denoising loss (embedded model, 12 steps)
     preference_form: str = "dpo"  # dpo | hinge
@@ -202,8 +205,9 @@ class TrainConfig:
             value = getattr(self, key)
             if value is not None and value < 0:
                 raise ConfigError(f"{key}={value} must not be negative")
-        if not 0.0 <= self.caption_dropout < 1.0:
-            raise ConfigError(f"caption_dropout={self.caption_dropout} must lie in [0, 1)")
+        for key in ("caption_dropout", "coherence_gate"):
+            if not 0.0 <= getattr(self, key) < 1.0:
+                raise ConfigError(f"{key}={getattr(self, key)} must lie in [0, 1)")
         for key in ("sigma_max", "flow_sigma_max", "repaired_sigma_max"):
             if getattr(self, key) > 1.0:
                 raise ConfigError(f"{key}={getattr(self, key)} must lie in (0, 1]")

@@ -270,7 +270,12 @@ def build_objective(
     weightings: dict[str, CoherenceWeights | DifferenceWeights] = {}
     if "coherence_weighted" in active:
         weightings["coherence_weighted"] = CoherenceWeights(
-            spectral, config.coherence_tau, config.coherence_strength, decode=seen["decode"], drop_first=drop_first
+            spectral,
+            config.coherence_tau,
+            config.coherence_strength,
+            config.coherence_gate,
+            decode=seen["decode"],
+            drop_first=drop_first,
         )
     if "ltd" in active:
         weightings["ltd"] = DifferenceWeights(config.ltd_strength, drop_first=drop_first)

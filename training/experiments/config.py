@@ -83,6 +83,7 @@ class Experiment:
     """What is compared, on what, how often.
 
     Args:
+        title: of the page.
         world: folder of clips and prompts as :mod:`training.experiments.world` lays it out; "procedural": that of
             :mod:`training.world`, None: the one of single shapes, both written to output_dir.
         clips: numbers of clips of a world that is written here, by folder.
@@ -97,6 +98,7 @@ class Experiment:
     arms: tuple[Arm, ...]
     output_dir: str = "out/experiment"
     report: str = "docs/results/experiment.md"
+    title: str = "The experiment: does the loss make motion better?"
     model: str = "tiny"
     world: str | None = None
     world_seed: int = 0

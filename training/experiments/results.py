@@ -66,7 +66,7 @@ def write_results(runner: Runner, command: str) -> str:
     others = [arm.name for arm in rivals if arm.name not in (base, ours)]
     shown = [*([CLEAN] if reference else []), BASELINE, base, ours, *others]
     parts = [
-        f"# The experiment: does the loss make motion better?\n\n{_in_short(found[ours], ours, len(about.seeds))}",
+        f"# {about.title}\n\n{_in_short(found[ours], ours, len(about.seeds))}",
         *_left_out([job for job in every if job not in jobs]),
         f"![Effect of every arm against the base loss]({figure.name})\n\n{_CAPTION} [Videos side by side]({showcase.name}); "
         f"[every metric, stratum and motion]({suite.name}).",

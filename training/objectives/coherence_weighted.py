@@ -2,7 +2,8 @@
 
 Each space-time block of a clip weighs exp(-L / tau), L its spectral motion loss: the data distribution is tilted towards coherent
 motion, as reward-weighted regression does (Peters & Schaal 2007; for diffusion models Lee et al. 2023, arXiv:2302.12192). The
-target at every place is still the clip's, so nothing can be gained by fading or freezing.
+target at every place is still the clip's, so nothing can be gained by fading or freezing. A gate lets the most coherent blocks
+weigh alike: without it a small tau leaves the whole weight to a handful of clips (docs/results/coherence_weights.md).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from phys_pipeline.errors import ConfigError
 from phys_pipeline.spectral import SpectralConfig
 from phys_pipeline.spectral.blocks import fades
 from phys_pipeline.spectral.composite import block_losses
@@ -23,11 +25,13 @@ from phys_pipeline.spectral.lattice import patch_starts
 
 log = logging.getLogger(__name__)
 
+_FEW = 0.1  # share of the blocks that would have the same spread if they weighed alike: under it a warning
+
 
 class _Blocks(NamedTuple):
-    """Weights (p, p, windows) before normalisation, NaN for still blocks; windows' first frames; the video's (T, H, W)."""
+    """Losses (p, p, windows), NaN for still blocks; windows' first frames; the video's (T, H, W)."""
 
-    weight: Tensor
+    loss: Tensor
     starts: list[int]
     size: tuple[int, int, int]
 
@@ -40,6 +44,8 @@ class CoherenceWeights:
     of processes. Block losses are computed once per sample and kept in memory (about 18 numbers per window pair).
 
     Args:
+        gate: share of the moving blocks in [0, 1), the most coherent of `calibrate`, that weigh alike: L counts from the loss of
+            the last of them on. 0: every loss counts in full.
         decode: latents -> pixels; None scores the latents.
         drop_first: the first latent frame covers one picture where the others cover several; latents are scored without it.
     """
@@ -49,22 +55,39 @@ class CoherenceWeights:
         config: SpectralConfig,
         tau: float = 0.1,
         strength: float = 1.0,
+        gate: float = 0.0,
         *,
         decode: Callable[[Tensor], Tensor] | None = None,
         drop_first: bool = False,
     ) -> None:
-        self.config, self.tau, self.strength, self.decode, self.drop_first = config, tau, strength, decode, drop_first
+        self.config, self.tau, self.strength, self.gate = config, tau, strength, gate
+        self.decode, self.drop_first = decode, drop_first
+        self.free = -math.inf  # loss up to which blocks weigh alike
         self.mean = 1.0
         self._known: dict[int, _Blocks] = {}
 
     def calibrate(self, clips: Iterable[tuple[int, Tensor]]) -> None:
-        """Set the mean weight from (sample, latents (C, T, H, W)) pairs: the moving blocks of these clips weigh 1 on average."""
-        weights = torch.cat([self._blocks(sample, x0).weight.flatten() for sample, x0 in clips])
-        weights = weights[torch.isfinite(weights)]
-        if len(weights) == 0 or float(weights.mean()) <= 0:
+        """Set the gate and the mean weight from (sample, latents (C, T, H, W)) pairs: their moving blocks weigh 1 on average.
+
+        Raises ConfigError where tau is so small that no block would weigh anything.
+        """
+        losses = torch.cat([self._blocks(sample, x0).loss.flatten() for sample, x0 in clips])
+        losses = losses[torch.isfinite(losses)]
+        if len(losses) == 0:
             return
+        if self.gate:
+            self.free = float(losses.quantile(self.gate))
+        weights = self._weight(losses)
         self.mean = float(weights.mean())
-        log.info("coherence weights: largest %.1f, smallest %.3f", weights.max() / self.mean, weights.min() / self.mean)
+        if self.mean <= 0:
+            raise ConfigError(f"coherence_tau={self.tau}: every weight is 0; raise it, or set coherence_gate=0.5")
+        share = weights.sum().square() / weights.square().sum() / len(weights)
+        log.info(
+            "coherence weights: largest %.1f, smallest %.3f; as many as %.0f %% of the moving blocks, all alike, would count",
+            weights.max() / self.mean, weights.min() / self.mean, 100 * share,
+        )  # fmt: skip
+        if share < _FEW:
+            log.warning("coherence weights: a few blocks carry them; raise coherence_tau, or set coherence_gate=0.5")
 
     def __call__(self, x0: Tensor, samples: Sequence[int]) -> Tensor:
         """Weights (B, 1, T, H, W) of the data set's samples `samples`."""
@@ -79,25 +102,29 @@ class CoherenceWeights:
             if bool(torch.isfinite(video).all()):
                 result, starts = block_losses(video, self.config)
                 still = result.moving_energy[0] == 0  # (P, windows)
-                weight = torch.exp(-result.composite[0] / self.tau).masked_fill(still, math.nan)
+                loss = result.composite[0].masked_fill(still, math.nan)
             else:
                 log.warning("sample %d is not finite and has no coherence weight: it counts in full", sample)
-                weight, starts = torch.full((1, 1), math.nan), [0]
-            side = math.isqrt(len(weight))
+                loss, starts = torch.full((1, 1), math.nan), [0]
+            side = math.isqrt(len(loss))
             size = (video.shape[2], video.shape[3], video.shape[4])
-            self._known[sample] = _Blocks(weight.unflatten(0, (side, side)).cpu(), starts, size)
+            self._known[sample] = _Blocks(loss.unflatten(0, (side, side)).cpu(), starts, size)
         return self._known[sample]
+
+    def _weight(self, loss: Tensor) -> Tensor:
+        """Before normalisation; NaN where the loss is."""
+        return torch.exp(-(loss if self.free == -math.inf else (loss - self.free).clamp_min(0)) / self.tau)
 
     def _map(self, blocks: _Blocks, x0: Tensor) -> Tensor:  # (C, T, H, W) -> (T, H, W)
         frames, height, width = x0.shape[1:]
-        side = len(blocks.weight)
+        side = len(blocks.loss)
         window = min(self.config.window, blocks.size[0]) if len(blocks.starts) > 1 else blocks.size[0]
         time = _shares(blocks.size[0], window, blocks.starts)
         if self.drop_first:  # the first latent frame is one picture, and weighs what the next ones do
             time = _pool(time if self.decode is None else time[:, 1:], frames - 1)
             time = torch.cat([time[:, :1], time], dim=1)
         rows, columns = (_shares(length, *patch_starts(length, side)) for length in blocks.size[1:])
-        weight = torch.nan_to_num(blocks.weight / self.mean, nan=1.0)
+        weight = torch.nan_to_num(self._weight(blocks.loss) / self.mean, nan=1.0)
         parts = (weight.float(), _pool(time, frames), _pool(rows, height), _pool(columns, width))
         return 1 + self.strength * (torch.einsum("yxw,wt,yh,xl->thl", *parts) - 1)
 

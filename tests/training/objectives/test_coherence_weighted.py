@@ -1,7 +1,9 @@
 import math
 
+import pytest
 import torch
 
+from phys_pipeline.errors import ConfigError
 from phys_pipeline.spectral import SpectralConfig
 from training.objectives.coherence_weighted import CoherenceWeights
 
@@ -25,7 +27,7 @@ def test_coherent_clips_weigh_more_and_calibration_makes_the_mean_one():
     assert maps.shape == (3, 1, 16, 32, 32) and (maps >= 0).all()
     means = maps.mean(dim=(1, 2, 3, 4))
     assert means[0] > 1 > means[2]
-    values = torch.cat([weights._blocks(i, c).weight.flatten() for i, c in enumerate(clips)])
+    values = torch.cat([weights._weight(weights._blocks(i, c).loss).flatten() for i, c in enumerate(clips)])
     assert math.isclose(float(values[torch.isfinite(values)].mean() / weights.mean), 1.0, rel_tol=1e-5)
 
 
@@ -42,7 +44,7 @@ def test_the_map_is_a_mean_of_block_weights():
     weights = CoherenceWeights(CONFIG)
     weights.mean = 0.5
     blocks = weights._blocks(1, clip())
-    filled = torch.nan_to_num(blocks.weight / 0.5, nan=1.0)
+    filled = torch.nan_to_num(weights._weight(blocks.loss) / 0.5, nan=1.0)
     weight = weights(clip()[None], [1])
     assert filled.min() - 1e-5 <= weight.min() and weight.max() <= filled.max() + 1e-5
 
@@ -59,6 +61,33 @@ def test_a_clip_is_scored_once_and_strength_zero_changes_nothing():
     first = weights(both, [3, 4])
     assert torch.equal(weights(both.flip(0), [4, 3]), first.flip(0)) and len(calls) == 2  # cached, and no clip sees another
     assert torch.equal(CoherenceWeights(CONFIG, strength=0.0)(both, [3, 4]), torch.ones(2, 1, 16, 32, 32))
+
+
+def test_behind_the_gate_the_most_coherent_weigh_alike_and_the_broken_as_little_as_before():
+    """Without a gate one very coherent clip takes the weight of all others; with it the coherent half shares it."""
+    clips = torch.stack(
+        [clip(jitter=jitter, seed=place) for place, jitter in enumerate((0.0, 0.2, 0.3, 0.4, 3.0, 4.0, 5.0, 6.0))]
+    )
+
+    def means(gate):
+        weights = CoherenceWeights(CONFIG, tau=0.02, gate=gate)
+        weights.calibrate(enumerate(clips))
+        return weights(clips, range(8)).mean(dim=(1, 2, 3, 4))
+
+    free, gated = means(0.0), means(0.5)
+    assert free[0] > 3 * free[3] and gated[:4].max() < 1.5 * gated[:4].min()
+    assert gated[4:].max() < 0.1 * gated[:4].min()
+
+
+def test_weights_that_a_few_blocks_carry_are_pointed_out(caplog):
+    clips = [clip(jitter=0.5 * place, seed=place) for place in range(40)]
+    CoherenceWeights(CONFIG, tau=0.5).calibrate(enumerate(clips))
+    assert not caplog.records
+    CoherenceWeights(CONFIG, tau=0.01).calibrate(enumerate(clips))
+    assert "set coherence_gate=0.5" in caplog.text
+    with pytest.raises(ConfigError, match="every weight is 0"):  # all blocks would have counted for nothing, unsaid
+        CoherenceWeights(CONFIG, tau=1e-4).calibrate(enumerate(clips))
+    CoherenceWeights(CONFIG, tau=1e-4, gate=0.5).calibrate(enumerate(clips))
 
 
 def test_pixel_blocks_are_mapped_to_the_latent_grid():
