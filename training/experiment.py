@@ -108,7 +108,10 @@ def _world(experiment: Experiment) -> None:
     """Write the world before several processes want it."""
     from training.experiments.runner import Runner
 
-    print(f"world {Runner(experiment).world_digest[:12]} in {experiment.world_folder}", flush=True)
+    runner = Runner(experiment)
+    print(f"world {runner.world_digest[:12]} in {experiment.world_folder}", flush=True)
+    if any(arm.unflawed for arm in experiment.arms):
+        print(f"its training clips without their flaws: {runner.unflawed_digest[:12]}", flush=True)
 
 
 def _work(experiment: Experiment, stage: str) -> None:

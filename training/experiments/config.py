@@ -44,6 +44,8 @@ class Arm:
         ablates: the arm whose chosen setting it takes, with ``settings`` on top; it has no sweep of its own.
         best_of: no training: the base model makes several videos for each prompt, the motion score picks one.
         sampler: no training: the base model makes its videos with these of the sampling settings changed.
+        unflawed: trained on the training clips without their flaws: what no weighting of the flawed ones can be hoped to pass.
+        adapters: no training of its own: the adapters of these arms, each at its strength, all at once.
         role: of a column of the report, except "ours", which the validation decides.
     """
 
@@ -56,22 +58,29 @@ class Arm:
     ablates: str | None = None
     best_of: bool = False
     sampler: dict[str, Any] = field(default_factory=dict)
+    unflawed: bool = False
+    adapters: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.role not in ROLES or self.role in ("ours", "control", "baseline"):
             raise ConfigError(f"arm {self.name}: role {self.role!r} is not one an arm can have; leave it out")
         if self.name == BASELINE:
             raise ConfigError(f"arm {BASELINE}: that is the base model's column; call the arm something else")
-        if not self.trains and (self.settings or self.sweep or self.ablates):
-            kind = "best_of" if self.best_of else "sampler"
+        if not self.trains and (self.settings or self.sweep or self.ablates or self.unflawed):
+            kind = "best_of" if self.best_of else "sampler" if self.sampler else "adapters"
             raise ConfigError(f"arm {self.name}: an arm with {kind} trains nothing, so it takes no settings")
         if self.ablates and self.sweep:
             raise ConfigError(f"arm {self.name}: an ablation takes the setting of {self.ablates}; give it no sweep")
 
     @property
     def trains(self) -> bool:
-        """Whether it has an adapter."""
-        return not (self.best_of or self.sampler)
+        """Whether it has an adapter of its own."""
+        return not (self.best_of or self.sampler or self.adapters)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it trains one setting, which no choice decides."""
+        return self.trains and not self.ablates and len(self.combinations()) == 1
 
     def combinations(self) -> list[Setting]:
         """Every setting of the sweep, in the order of the file; one empty setting without a sweep."""
@@ -84,7 +93,8 @@ class Experiment:
 
     Args:
         title: of the page.
-        world: folder of clips and prompts as :mod:`training.experiments.world` lays it out; "procedural": that of
+        world: folder of clips and prompts as :mod:`training.experiments.world` lays it out (beside it, for arms that are
+            unflawed, a folder of its name and ``_unflawed`` with those clips); "procedural": that of
             :mod:`training.world`, None: the one of single shapes, both written to output_dir.
         clips: numbers of clips of a world that is written here, by folder.
         prompts: numbers of validation and test prompts.
@@ -125,6 +135,11 @@ class Experiment:
                 raise ConfigError(
                     f"arm {arm.name} ablates {arm.ablates}, which is no arm of the experiment with a setting of its own"
                 )
+            for part in arm.adapters:
+                if part not in names or not self.arm(part).alone:
+                    raise ConfigError(
+                        f"arm {arm.name} uses the adapter of {part}, which is no arm that trains one setting of its own"
+                    )
             for setting in arm.combinations() if arm.trains else []:
                 self.train_config(arm, setting, seed=0, output="-", world="-")
         if not any(arm.candidate for arm in self.arms):
@@ -147,6 +162,12 @@ class Experiment:
     def writes_world(self) -> bool:
         return self.world in (None, PROCEDURAL)
 
+    def parts(self, arm: Arm, setting: Setting) -> list[tuple[Arm, Setting, float]]:
+        """Whose adapters make an arm's videos, trained with what, at which strength: its own at 1 where it trains."""
+        if arm.trains:
+            return [(arm, setting, 1.0)]
+        return [(self.arm(name), self.arm(name).combinations()[0], weight) for name, weight in arm.adapters.items()]
+
     def loss(self, arm: Arm, setting: Mapping[str, Any]) -> Setting:
         """All fields of TrainConfig that make an arm's loss: an ablation has those of its parent, with its own on top."""
         return {**(self.arm(arm.ablates).settings if arm.ablates else {}), **arm.settings, **setting}
@@ -159,15 +180,16 @@ class Experiment:
         known = {f.name for f in dataclasses.fields(TrainConfig)}
         if unknown := sorted(set(own) - known):
             raise ConfigError(f"arm {arm.name}: unknown setting {unknown[0]!r}; settings are fields of training/config.py")
+        data = f"{world}_unflawed" if arm.unflawed else f"{world}/train"
         return TrainConfig(
-            **own, model=self.model, data=f"{world}/train", validation_data=f"{world}/held_out", seed=seed, output_dir=output,
+            **own, model=self.model, data=data, validation_data=f"{world}/held_out", seed=seed, output_dir=output,
             cache_dir=str(Path(self.output_dir) / "cache"), resume="true", trackers=[], log_every=10,
             checkpoint_every=_CHECKPOINTS, checkpoint_limit=1,
         )  # fmt: skip
 
     def swept(self) -> list[Arm]:
         """Arms that the validation prompts judge: those with a sweep, the candidates, and the base loss, first."""
-        judged = [arm for arm in self.arms if arm.trains and not arm.ablates and (arm.candidate or arm.sweep)]
+        judged = [a for a in self.arms if (a.trains or a.adapters) and not a.ablates and (a.candidate or a.sweep)]
         return [self.base_loss, *(arm for arm in judged if arm is not self.base_loss)]
 
 

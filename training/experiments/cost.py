@@ -93,7 +93,7 @@ def _video_and_measurement(runner: Runner, scratch: Path) -> tuple[float, float]
         sampler = {**runner.sampler, "num_inference_steps": steps}
         began = time.process_time()
         sample_column(
-            scratch / str(number), about.model, part, "timed", adapter=None, seed=0, sampler=sampler, batch=about.batch
+            scratch / str(number), about.model, part, "timed", seed=0, sampler=sampler, batch=about.batch
         )  # fmt: skip
         timed.append((time.process_time() - began) / len(part))
     per_step = max(0.0, timed[-1] - timed[-2]) / (_SAMPLER_STEPS[-1] - _SAMPLER_STEPS[-2])

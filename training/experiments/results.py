@@ -177,7 +177,7 @@ def _columns(about: Experiment, choice: Mapping[str, Any]) -> list[Column]:
 
 
 def _column(about: Experiment, arm: Arm, role: str, choice: Mapping[str, Any]) -> Column:
-    loss = tables.setting_text(about.loss(arm, chosen_setting(choice, arm)))
+    loss = tables.setting_text(about.loss(arm, chosen_setting(choice, arm)) | tables.strengths(arm))
     return Column(arm.name, arm.label or arm.name, "" if role.startswith("without") else role, base=_BASE, loss=loss)
 
 

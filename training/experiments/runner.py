@@ -6,12 +6,12 @@ import json
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from phys_pipeline.errors import ConfigError
+from phys_pipeline.errors import ConfigError, DataError
 from phys_pipeline.evaluation import VideoSample
 from phys_pipeline.evaluation.evaluator import Evaluator
 from phys_pipeline.evaluation.manifest import read_samples
@@ -26,9 +26,9 @@ from training.experiments.config import BASELINE, PROCEDURAL, Arm, Experiment, S
 from training.experiments.effects import columns_of
 from training.experiments.ledger import Busy, Cell, Ledger
 from training.experiments.sampling import MANIFEST, equal_compute, sample_column, step_passes
-from training.experiments.world import Asked, read_prompts, world_digest, write_world
+from training.experiments.world import Asked, folder_digest, read_prompts, world_digest, write_world
 from training.world.clips import FLAWED_SHARE
-from training.world.folder import write_procedural
+from training.world.folder import write_procedural, write_unflawed
 
 log = logging.getLogger(__name__)
 
@@ -63,17 +63,32 @@ class Runner:
         """The folder of clips and prompts."""
         about, folder = self.experiment, self.experiment.world_folder
         if about.writes_world and not folder.is_dir():
-            shape = about.train_config(about.base_loss, {}, seed=0, output="-", world="-")
             if about.world == PROCEDURAL and about.flawed_share != FLAWED_SHARE:
                 raise ConfigError(f"flawed_share of the procedural world is {FLAWED_SHARE}: leave it out")
             write = write_procedural if about.world == PROCEDURAL else partial(write_world, flawed_share=about.flawed_share)
-            size = (shape.frames, shape.height, shape.width)
-            write(folder, about.clips, about.prompts, seed=about.world_seed, size=size, fps=shape.fps)
+            write(folder, about.clips, about.prompts, **self._made_with)
         return folder
+
+    @property
+    def _made_with(self) -> dict[str, Any]:
+        shape = self.experiment.train_config(self.experiment.base_loss, {}, seed=0, output="-", world="-")
+        return {"seed": self.experiment.world_seed, "size": (shape.frames, shape.height, shape.width), "fps": shape.fps}
 
     @cached_property
     def world_digest(self) -> str:
         return world_digest(self.world)
+
+    @cached_property
+    def unflawed_digest(self) -> str:
+        """Of the training clips without their flaws, which are written beside a procedural world on the first use."""
+        about, folder = self.experiment, Path(f"{self.world}_unflawed")
+        if about.world == PROCEDURAL and not folder.is_dir():
+            write_unflawed(folder, about.clips["train"], **self._made_with)
+        if not folder.is_dir():
+            raise DataError(
+                f"{folder}: no such folder; an arm that is unflawed needs the training clips without their flaws there"
+            )
+        return folder_digest(folder)
 
     def sampler_of(self, arm: Arm | None) -> dict[str, Any]:
         """The sampling settings of an arm: with its own changes."""
@@ -107,18 +122,28 @@ class Runner:
     # the cells of a job
 
     def train_cell(self, job: Job) -> Cell | None:
-        """None where nothing is trained."""
+        """That of an adapter of its own; None where nothing is trained."""
         if job.arm is None or not job.arm.trains:
             return None
         config = self.experiment.train_config(job.arm, job.setting, seed=job.seed, output="-", world="-").to_dict()
         own = {key: value for key, value in config.items() if key not in ("output_dir", "cache_dir", "push_to_hub")}
         inputs = {"config": own, "world": self.world_digest, "model": description(self.experiment.model).get("revision")}
+        if job.arm.unflawed:
+            inputs["unflawed"] = self.unflawed_digest
         return Cell("train", f"{job.column}-seed{job.seed}", inputs)
+
+    def parts(self, job: Job) -> list[tuple[Job, Cell, float]]:
+        """Whose adapters make its videos: the job that trains each, its cell, and its strength."""
+        if job.arm is None:
+            return []
+        jobs = [(replace(job, arm=a, setting=s), weight) for a, s, weight in self.experiment.parts(job.arm, job.setting)]
+        return [(one, cell, weight) for one, weight in jobs if (cell := self.train_cell(one)) is not None]
 
     def sample_cell(self, job: Job) -> Cell:
         trained = self.train_cell(job)
+        strengths = [[cell.key, weight] for _, cell, weight in self.parts(job)] if trained is None else []
         inputs = {
-            "adapter": trained.key if trained else None, "column": job.column, "seed": job.seed,
+            "adapter": trained.key if trained else strengths or None, "column": job.column, "seed": job.seed,
             "candidates": self.candidates(job), "sampler": self.sampler_of(job.arm),
             "prompts": [[a.id, a.text, dict(a.labels)] for a in self.prompts(job.split)],
             "batch": self.experiment.batch, "model": description(self.experiment.model).get("revision"),
@@ -135,15 +160,16 @@ class Runner:
 
     def seconds(self, job: Job) -> list[float]:
         """What its finished cells took, by the clock; a killed one's record has only its last run."""
-        cells = [self.train_cell(job), self.sample_cell(job), self.measure_cell(job)]
-        return [record["seconds"] for cell in cells if cell is not None and (record := self.ledger.record(cell)) is not None]
+        cells = [*(cell for _, cell, _ in self.parts(job)), self.sample_cell(job), self.measure_cell(job)]
+        return [record["seconds"] for cell in cells if (record := self.ledger.record(cell)) is not None]
 
     def candidates(self, job: Job) -> int:
-        """Videos made for each prompt, of which one is kept: as many as cost what the costliest candidate for "ours" does."""
+        """Videos made for each prompt, of which one is kept: as many as cost what the costliest adapter of a candidate does."""
         if job.arm is None or not job.arm.best_of:
             return 1
         about, prompts = self.experiment, self.experiment.prompts["test"]
-        configs = [about.train_config(arm, {}, seed=job.seed, output="-", world="-") for arm in about.arms if arm.candidate]
+        arms = [part for arm in about.arms if arm.candidate for part, _, _ in about.parts(arm, {})]
+        configs = [about.train_config(arm, {}, seed=job.seed, output="-", world="-") for arm in arms]
         return max(
             equal_compute(one.max_train_steps, one.train_batch_size, prompts, self.sampler, step_passes(one.objective))
             for one in configs
@@ -151,15 +177,16 @@ class Runner:
 
     def do(self, job: Job) -> None:
         """Train, sample and measure, as far as not done yet. Raises Busy when another process is at it."""
-        trained = self.train_cell(job)
-        if trained is not None:
-            self.ledger.run(trained, lambda folder: self._train(job, folder))
+        parts = self.parts(job)
+        for trained, cell, _ in parts:
+            self.ledger.run(cell, partial(self._train, trained))
+        adapters = [(self.ledger.folder(cell) / "adapter", weight) for _, cell, weight in parts]
         sampled = self.sample_cell(job)
         self.ledger.run(
             sampled,
             lambda folder: sample_column(
                 folder, self.experiment.model, self.prompts(job.split), job.column,
-                adapter=self.ledger.folder(trained) / "adapter" if trained else None, seed=job.seed,
+                adapters=adapters, seed=job.seed,
                 sampler=self.sampler_of(job.arm), batch=self.experiment.batch, candidates=self.candidates(job),
             ),
         )  # fmt: skip

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from phys_pipeline.adapters import load_adapter, unload_adapter
+from phys_pipeline.adapters import load_adapter, pipeline_adapters_at, unload_adapter
 from phys_pipeline.atomic import atomic_file
 from phys_pipeline.families import LoadedModel, load_model
 from phys_pipeline.media import Video, write_video
@@ -56,19 +57,23 @@ def equal_compute(steps: int, batch: int, prompts: int, sampler: Mapping[str, An
 
 
 def sample_column(
-    folder: Path, model: str, prompts: Sequence[Asked], column: str, *, adapter: Path | None, seed: int,
-    sampler: Mapping[str, Any], batch: int, candidates: int = 1,
+    folder: Path, model: str, prompts: Sequence[Asked], column: str, *, seed: int, sampler: Mapping[str, Any], batch: int,
+    adapters: Sequence[tuple[Path, float]] = (), candidates: int = 1,
 ) -> dict[str, Any]:  # fmt: skip
     """Write a video for each prompt and the manifest that `phys-pipeline evaluate` reads; batches that are there are kept.
 
-    With several ``candidates`` the one of lowest motion loss that moves is kept (:mod:`phys_pipeline.pipelines.best`). The
-    batches are the same in every column, so that equal weights give equal bits.
+    ``adapters`` work together, each at its strength. Of several ``candidates`` the one of lowest motion loss that moves is kept
+    (:mod:`phys_pipeline.pipelines.best`). The batches are the same in every column, so that equal weights give equal bits.
     """
     loaded = base_model(model)
     settings = {**loaded.family.generation_defaults(loaded.source), **sampler}
-    if adapter is not None:
-        load_adapter(loaded.pipeline, adapter, name=_ADAPTER)
-    try:
+    names = {f"{_ADAPTER}{place}": weight for place, (_, weight) in enumerate(adapters)}
+    with ExitStack() as stack:
+        for name, (adapter, weight) in zip(names, adapters, strict=True):
+            load_adapter(loaded.pipeline, adapter, name=name, weight=weight)
+            stack.callback(unload_adapter, loaded.pipeline, name)
+        if len(names) > 1:  # the last one loaded is alone active
+            stack.enter_context(pipeline_adapters_at(loaded.pipeline, names))
         for start in range(0, len(prompts), batch):
             part = prompts[start : start + batch]
             if all((folder / f"{asked.id}.mp4").is_file() for asked in part):
@@ -76,9 +81,6 @@ def sample_column(
             takes = [_videos(loaded, part, seed, number, settings) for number in range(candidates)]
             for place, asked in enumerate(part):
                 write_video(folder / f"{asked.id}.mp4", _best([take[place] for take in takes]), crf=CRF)
-    finally:
-        if adapter is not None:
-            unload_adapter(loaded.pipeline, _ADAPTER)
     rows = [
         {"video": f"{a.id}.mp4", "model": column, "id": a.id, "prompt": a.text, "seed": seed, "fps": settings["fps"], **a.labels}
         for a in prompts

@@ -12,7 +12,7 @@ from phys_pipeline.evaluation.report.tables import MISSING
 from phys_pipeline.evaluation.scores import NO_SCORES, Scores
 from phys_pipeline.evaluation.statistics import Pair, cluster_bootstrap, mean_bootstrap, paired_difference
 from training.experiments.choice import GUARDS
-from training.experiments.config import BASELINE, Experiment, Setting
+from training.experiments.config import BASELINE, Arm, Experiment, Setting
 from training.experiments.effects import (
     EVERY,
     FRECHET,
@@ -94,7 +94,11 @@ def settings(runner: Runner, about: Experiment, jobs: Sequence[Job]) -> str:
     lines = []
     for arm in about.arms:
         own = [job for job in jobs if job.arm is arm]
-        loss = {"N": runner.candidates(own[0])} if arm.best_of else about.loss(arm, own[0].setting) | arm.sampler
+        loss = (
+            {"N": runner.candidates(own[0])}
+            if arm.best_of
+            else {**about.loss(arm, own[0].setting), **arm.sampler, **strengths(arm)}
+        )
         minutes = statistics.median(sum(runner.seconds(job)) for job in own) / 60
         lines.append([arm.name, arm.label or arm.name, setting_text(loss), f"{minutes:.1f}"])
     header = ["arm", "", "loss", "minutes"]
@@ -103,6 +107,11 @@ def settings(runner: Runner, about: Experiment, jobs: Sequence[Job]) -> str:
         "of the seeds, by the clock, in one of two processes on two cores that other work shared at times.\n\n"
         + table(header, lines)
     )
+
+
+def strengths(arm: Arm) -> Setting:
+    """Those of the other arms' adapters that it uses, for :func:`setting_text`."""
+    return {f"strength of {name}": weight for name, weight in arm.adapters.items()}
 
 
 def seeds(columns: Columns, about: Experiment, ours: str, clean: Path) -> str:

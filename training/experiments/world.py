@@ -77,9 +77,14 @@ def world_digest(world: Path) -> str:
     """SHA-256 over every file's name and bytes. Raises DataError for a folder that lacks a part."""
     if missing := [name for name in FOLDERS if not (world / name).is_dir()]:
         raise DataError(f"{world} has no folder {missing[0]}: training/experiments/world.py says what a world holds")
+    return folder_digest(world)
+
+
+def folder_digest(folder: Path) -> str:
+    """SHA-256 over every file's name and bytes."""
     total = hashlib.sha256()
-    for file in sorted(path for path in world.rglob("*") if path.is_file()):
-        total.update(str(file.relative_to(world)).encode() + hashlib.sha256(file.read_bytes()).digest())
+    for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+        total.update(str(file.relative_to(folder)).encode() + hashlib.sha256(file.read_bytes()).digest())
     return total.hexdigest()
 
 

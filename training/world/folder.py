@@ -38,3 +38,10 @@ def write_procedural(
             numbers = range(begin, begin + clips[name])
             clip = partial(world_clip, seed, flawed=name == "train", frames=size[0], side=size[1], spread=SPREAD)
             write_clips(scratch / name, map(clip, numbers), fps)
+
+
+def write_unflawed(folder: Path, clips: int, *, seed: int, size: tuple[int, int, int] = (16, 64, 64), fps: float = 8.0) -> None:
+    """Write the training clips of :func:`write_procedural` as they are without their flaws, captions and all."""
+    with atomic_folder(folder) as scratch:
+        clip = partial(world_clip, seed, flawed=False, frames=size[0], side=size[1], spread=SPREAD)
+        write_clips(scratch, map(clip, range(clips)), fps)

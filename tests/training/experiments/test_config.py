@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,14 @@ def test_arms_of_the_shipped_file_differ_in_their_loss_alone():
     assert len(experiment.seeds) >= 3 and experiment.prompts["test"] >= 128
 
 
+def test_further_columns_share_everything_with_the_others_but_arms_and_page():
+    first, further = load_experiment(SHIPPED), load_experiment(SHIPPED.with_name("experiment_further.yaml"))
+    own = {"arms": further.arms, "report": further.report, "title": further.title}
+    assert replace(first, **own) == further and first.report != further.report and first.title != further.title
+    assert further.base_loss.settings == first.base_loss.settings
+    assert {arm.name for arm in further.arms if arm.adapters} == {"coherence_2", "coherence_3"}
+
+
 def test_the_shipped_file_has_every_arm_of_the_study():
     experiment = load_experiment(SHIPPED)
     objectives = {str(arm.settings.get("objective")) for arm in experiment.arms}
@@ -50,6 +59,16 @@ def test_a_sweep_is_every_combination_and_an_ablation_takes_its_parents_loss():
     assert (config.objective, config.motion_terms, config.motion_weight, config.seed) == (["anchored"], ["rotation"], 0.3, 2)
 
 
+def test_an_arm_of_adapters_is_made_of_others_and_may_be_a_candidate():
+    fixed = Arm("fixed", settings={"objective": "anchored"}, sweep={"motion_weight": [0.5]})
+    strong = Arm("strong", adapters={"fixed": 2.0, "plain": -1.0}, candidate=True)
+    about = Experiment((BASE, OURS, fixed, strong))
+    assert not strong.trains and [arm.name for arm in about.swept()] == ["plain", "ours_too", "fixed", "strong"]
+    assert about.parts(strong, {}) == [(fixed, {"motion_weight": 0.5}, 2.0), (BASE, {}, -1.0)]
+    assert about.parts(OURS, {"motion_weight": 0.3}) == [(OURS, {"motion_weight": 0.3}, 1.0)]
+    assert about.parts(Arm("best", best_of=True), {}) == []
+
+
 def test_the_base_loss_is_judged_first_and_ablations_never():
     part = Arm("part", ablates="ours_too", settings={"motion_terms": ["rotation"]})
     still = Arm("fixed", settings={"objective": "ltd"})
@@ -67,6 +86,13 @@ def test_the_base_loss_is_judged_first_and_ablations_never():
         ((BASE, Arm("a", settings={"motion_wait": 1}, candidate=True)), {}, "motion_wait"),
         ((BASE, Arm("a", settings={"seed": 1}, candidate=True)), {}, "seed is set by the experiment"),
         ((BASE, OURS), {"train": {"sigma_max": 7}}, "sigma_max"),
+        ((BASE, OURS, Arm("a", adapters={"nobody": 2.0})), {}, "uses the adapter of nobody"),
+        ((BASE, OURS, Arm("b", best_of=True), Arm("a", adapters={"b": 2.0})), {}, "uses the adapter of b"),
+        (
+            (BASE, Arm("b", sweep={"motion_weight": [1, 2]}, candidate=True), Arm("a", adapters={"b": 2.0})),
+            {},
+            "trains one setting",
+        ),
     ],
 )
 def test_mistakes_are_named(arms, changes, words):
@@ -79,6 +105,8 @@ def test_an_arm_that_says_too_much_is_refused():
         Arm("a", best_of=True, settings={"objective": "ltd"})
     with pytest.raises(ConfigError, match="sampler trains nothing"):
         Arm("a", sampler={"true_cfg_scale": 3.0}, sweep={"motion_weight": [1.0]})
+    with pytest.raises(ConfigError, match="adapters trains nothing"):
+        Arm("a", adapters={"b": 2.0}, settings={"objective": "ltd"})
     with pytest.raises(ConfigError, match="role 'ours'"):
         Arm("a", role="ours")
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from phys_pipeline.errors import ConfigError
+from phys_pipeline.errors import ConfigError, DataError
 from training.experiments.config import BASELINE, Arm, Experiment
 from training.experiments.runner import Job, Runner
 
@@ -88,3 +89,35 @@ def test_an_arm_with_its_own_sampling_trains_nothing_and_leaves_the_others_cells
     assert runner.train_cell(guided) is None
     assert runner.sample_cell(guided).inputs["sampler"] == {**runner.sampler, "true_cfg_scale": 3.0}
     assert runner.sample_cell(Job(None, {}, 0, "test")).inputs["sampler"] == runner.sampler
+
+
+def test_an_arm_of_adapters_trains_nothing_and_its_videos_depend_on_adapters_and_strengths(experiment):
+    fixed = Arm("fixed", settings={"objective": "ltd"})
+    strong = [Arm("strong", adapters=strengths) for strengths in ({"fixed": 2.0}, {"fixed": 3.0}, {"fixed": 2.0, "plain": 1.0})]
+    keys = set()
+    for arm in strong:
+        runner = Runner(replace(experiment, arms=(*ARMS, fixed, arm)))
+        job, alone = Job(arm, {}, 0, "test"), Job(fixed, {}, 0, "test")
+        assert runner.train_cell(job) is None
+        parts = runner.parts(job)
+        assert [(one.column, weight) for one, _, weight in parts] == list(arm.adapters.items())
+        assert parts[0][1].key == runner.train_cell(alone).key, "trained once, for both"
+        assert runner.sample_cell(alone).inputs["adapter"] == runner.train_cell(alone).key
+        keys.add(runner.sample_cell(job).key)
+    assert len(keys) == 3
+
+
+def test_an_unflawed_arm_trains_on_the_folder_beside_the_world_and_changes_with_it(experiment):
+    arm = Arm("perfect", settings={"objective": "none"}, unflawed=True)
+    about = replace(experiment, arms=(*ARMS, arm))
+    job, plain = Job(arm, {}, 0, "test"), Job(ARMS[0], {}, 0, "test")
+    with pytest.raises(DataError, match="world_unflawed: no such folder"):
+        Runner(about).train_cell(job)
+    beside = Path(f"{about.world}_unflawed")
+    beside.mkdir()
+    (beside / "00000.txt").write_text("a red square moves right")
+    key = Runner(about).train_cell(job).key
+    assert Runner(about).train_cell(job).inputs["config"]["data"] == "-_unflawed"
+    assert "unflawed" not in Runner(about).train_cell(plain).inputs
+    (beside / "00000.txt").write_text("a red square moves left")
+    assert Runner(about).train_cell(job).key != key

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from phys_pipeline.adapters.embedded import embedded_adapters
 from phys_pipeline.evaluation.manifest import read_samples
 from phys_pipeline.media import read_video
 from phys_pipeline.media.synthetic import object_clip
@@ -34,7 +35,7 @@ def calls(monkeypatch):
 
 
 def column(folder, **changes):
-    given = {"adapter": None, "seed": 7, "sampler": {}, "batch": 2, **changes}
+    given = {"seed": 7, "sampler": {}, "batch": 2, **changes}
     return sample_column(folder, "tiny", ASKED, "mine", **given)
 
 
@@ -80,6 +81,21 @@ def test_the_best_of_several_is_not_the_broken_one(tmp_path, calls, monkeypatch)
         sampling, "generate", lambda pipe, captions, seeds, *a, **k: [even if takes.pop() else torn for _ in seeds]
     )
     takes = [True, True, False, False]  # popped from the end: first both torn, then both even
-    sample_column(tmp_path, "tiny", ASKED[:2], "best", adapter=None, seed=0, sampler={}, batch=2, candidates=2)
+    sample_column(tmp_path, "tiny", ASKED[:2], "best", seed=0, sampler={}, batch=2, candidates=2)
     found = torch.from_numpy(read_video(tmp_path / "p0.mp4").frames).permute(3, 0, 1, 2) / 255
     assert (found - even).abs().mean() < (found - torn).abs().mean()
+
+
+def test_adapters_work_together_at_their_strengths_and_are_gone_after(tmp_path):
+    """Half and half of one adapter is that adapter; the base model's videos afterwards are what they were before."""
+    physics, settings = embedded_adapters()["tiny_physics"].folder, {"num_inference_steps": 2}
+
+    def frames(name, *adapters):
+        given = {"adapters": adapters, "seed": 0, "sampler": settings, "batch": 1}
+        sample_column(tmp_path / name, "tiny", ASKED[:1], name, **given)
+        return read_video(tmp_path / name / "p0.mp4").frames.astype(float)
+
+    base, whole = frames("base"), frames("whole", (physics, 1.0))
+    halves, double = frames("halves", (physics, 0.5), (physics, 0.5)), frames("double", (physics, 2.0))
+    assert abs(whole - base).mean() > 10 * abs(halves - whole).mean() and abs(double - whole).mean() > 0.3
+    assert (frames("after") == base).all()

@@ -7,7 +7,7 @@ import pytest
 from phys_pipeline.media import read_video
 from training.experiments.world import read_prompts, world_digest
 from training.world.clips import world_clip
-from training.world.folder import SPREAD, write_procedural
+from training.world.folder import SPREAD, write_procedural, write_unflawed
 
 CLIPS = {"train": 6, "held_out": 2, "clean": 2}
 PROMPTS = {"validation": 3, "test": 5}
@@ -35,6 +35,18 @@ def test_training_clips_are_those_of_the_flawed_world(world):
         wanted = (clip.video.permute(1, 2, 3, 0) * 255).numpy()
         assert abs(shown.astype(float) - wanted).mean() < 6  # compression
         assert (world / "train" / f"{number:05d}.txt").read_text() == clip.caption
+
+
+def test_unflawed_clips_are_the_training_clips_but_for_their_flaws(world, tmp_path):
+    write_unflawed(tmp_path / "unflawed", CLIPS["train"], seed=0)
+    same = 0
+    for number in range(CLIPS["train"]):
+        name = f"{number:05d}"
+        files = [folder / f"{name}.mp4" for folder in (world / "train", tmp_path / "unflawed")]
+        assert files[1].with_suffix(".txt").read_text() == files[0].with_suffix(".txt").read_text()
+        same += (equal := files[0].read_bytes() == files[1].read_bytes())
+        assert equal == (world_clip(0, number, spread=SPREAD).flaw == "")
+    assert 0 < same < CLIPS["train"]
 
 
 def test_prompts_are_disjoint_and_carry_the_scenes_own_labels(world):
