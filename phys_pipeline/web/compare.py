@@ -73,7 +73,7 @@ class CompareTab(JobTab):
         with gr.Row():
             self.seed = gr.Number(demo_pair()[1], label="Seed", info="-1 draws one", precision=0, elem_id="compare-seed")
             self.count = gr.Slider(1, MOST_SEEDS, 1, step=1, label="Seeds, from this one on", elem_id="compare-count")
-            self.weight = gr.Slider(0, 2, 1, step=0.05, label="Adapter strength", elem_id="compare-weight")
+            self.weight = gr.Slider(0, 4, 1, step=0.05, label="Adapter strength", elem_id="compare-weight")
         with gr.Accordion("Model and adapter", open=False):
             with gr.Row():
                 own = "a local folder, or a Hub id owner/name" if local else None
