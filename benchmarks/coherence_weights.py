@@ -2,7 +2,7 @@
 
     python benchmarks/coherence_weights.py [--clips 1200] [--seed 0]
 
-Writes docs/results/coherence_weights.md. Clips are weighed as they are, not through the autoencoder as in training.
+Writes docs/results/coherence_weights.md. Clips are weighed as in training: as the embedded model's autoencoder gives them back.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import torch
 
 from benchmarks.scores import ROOT
 from phys_pipeline.atomic import atomic_file
+from phys_pipeline.families import load_model
 from phys_pipeline.spectral import SpectralConfig
+from training.evaluate_world import encoded_and_decoded
 from training.objectives.coherence_weighted import CoherenceWeights
 from training.objectives.term import motion_energy
 from training.world.clips import world_clip
@@ -87,17 +89,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     clips = [world_clip(options.seed, index, spread=SPREAD) for index in range(options.clips)]
+    vae = load_model("tiny").pipeline.vae
+    videos = [encoded_and_decoded(vae, clip.video) for clip in clips]  # (3, T, H, W)
     first = CoherenceWeights(SpectralConfig.calibrated())  # scores each clip once; its copies share what it knows
     count = min(_CALIBRATION, len(clips))
     some = [place * len(clips) // count for place in range(count)]
     flawed = np.array([bool(clip.flaw) for clip in clips])
-    energy = np.array([float(motion_energy(clip.video[None])) for clip in clips])
+    energy = np.array([float(motion_energy(video[None])) for video in videos])
     lines, rng = [], np.random.default_rng(0)
     for tau, gate in SETTINGS:
         weights = copy.copy(first)
         weights.tau, weights.gate = tau, gate
-        weights.calibrate((place, clips[place].video) for place in some)
-        means = np.array([float(weights(clip.video[None], [place]).mean()) for place, clip in enumerate(clips)])
+        weights.calibrate((place, videos[place]) for place in some)
+        means = np.array([float(weights(video[None], [place]).mean()) for place, video in enumerate(videos)])
         lines.append(line(tau, gate, Weighed(means, flawed, energy), rng))
         print(lines[-1], flush=True)
     command = f"python benchmarks/coherence_weights.py --clips {options.clips} --seed {options.seed}"
@@ -109,10 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 _PAGE = """# Where the coherence weights go
 
 Made by `{command}`: {clips} training clips of the experiment's world, {flawed} of them
-flawed, weighed as `objective=coherence_weighted` does (mean over each clip's places; calibrated on 32 clips, as in training, but
-as they are, not through the autoencoder). Intervals (95 %) draw clips. *Effective share*: so many of the clips, all weighing
-alike, would give as noisy a mean (Kish). *Motion*: motion energy of the unflawed clips as weighed, over that of the same clips
-all alike.
+flawed, weighed as `objective=coherence_weighted` does: as the embedded model's autoencoder gives them back, calibrated on 32
+clips; mean over each clip's places. Intervals (95 %) draw clips. *Effective share*: so many of the clips, all weighing alike, would
+give as noisy a mean (Kish). *Motion*: motion energy of the unflawed clips as weighed, over that of the same clips all alike.
 
 | tau | gate | unflawed clips' weight | flawed clips' weight | effective share | largest weight | mean weight | motion |
 | --- | --- | --- | --- | --- | --- | --- | --- |

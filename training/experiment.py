@@ -87,7 +87,7 @@ def run(experiment: Experiment, stage: str, workers: int, plan: bool, command: s
         from training.experiments.results import write_results
 
         print(write_results(runner, command))
-        print(f"written to {experiment.report} and {experiment.output_dir}/report/report.html")
+        print(f"written to {experiment.report} and {experiment.output_dir}/reports/{Path(experiment.report).stem}/report.html")
 
 
 def _together(experiment: Experiment, stage: str, workers: int) -> None:

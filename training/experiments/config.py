@@ -44,7 +44,7 @@ class Arm:
         ablates: the arm whose chosen setting it takes, with ``settings`` on top; it has no sweep of its own.
         best_of: no training: the base model makes several videos for each prompt, the motion score picks one.
         sampler: no training: the base model makes its videos with these of the sampling settings changed.
-        unflawed: trained on the training clips without their flaws: what no weighting of the flawed ones can be hoped to pass.
+        unflawed: trained on the training clips without their flaws: what weights that find every flaw would leave.
         adapters: no training of its own: the adapters of these arms, each at its strength, all at once.
         role: of a column of the report, except "ours", which the validation decides.
     """
@@ -66,8 +66,11 @@ class Arm:
             raise ConfigError(f"arm {self.name}: role {self.role!r} is not one an arm can have; leave it out")
         if self.name == BASELINE:
             raise ConfigError(f"arm {BASELINE}: that is the base model's column; call the arm something else")
-        if not self.trains and (self.settings or self.sweep or self.ablates or self.unflawed):
-            kind = "best_of" if self.best_of else "sampler" if self.sampler else "adapters"
+        kinds = [kind for kind in ("best_of", "sampler", "adapters") if getattr(self, kind)]
+        if len(kinds) > 1:
+            raise ConfigError(f"arm {self.name}: {' and '.join(kinds)} exclude each other; make two arms of it")
+        if kinds and (self.settings or self.sweep or self.ablates or self.unflawed):
+            kind = kinds[0]
             raise ConfigError(f"arm {self.name}: an arm with {kind} trains nothing, so it takes no settings")
         if self.ablates and self.sweep:
             raise ConfigError(f"arm {self.name}: an ablation takes the setting of {self.ablates}; give it no sweep")
@@ -136,7 +139,9 @@ class Experiment:
                     f"arm {arm.name} ablates {arm.ablates}, which is no arm of the experiment with a setting of its own"
                 )
             for part in arm.adapters:
-                if part not in names or not self.arm(part).alone:
+                if part not in names:
+                    raise ConfigError(f"arm {arm.name} uses the adapter of {part}: there must be such an arm (in --arms too)")
+                if not self.arm(part).alone:
                     raise ConfigError(
                         f"arm {arm.name} uses the adapter of {part}, which is no arm that trains one setting of its own"
                     )

@@ -43,7 +43,8 @@ def write_results(runner: Runner, command: str) -> str:
     looks = _note_look(Path(about.output_dir) / "test_log.jsonl", choice["hash"], [runner.measure_cell(job).key for job in every])
     rows, reference = runner.rows(jobs), clean_rows(runner)
     columns = columns_of([*rows, *reference], runner.infos)
-    pages, page = Path(about.output_dir) / "report", Path(about.report)
+    page = Path(about.report)
+    pages = Path(about.output_dir) / "reports" / page.stem
     videos = {
         f"{job.column}/{asked.id}#{job.seed}": runner.ledger.folder(runner.sample_cell(job)) / f"{asked.id}.mp4"
         for job in jobs
@@ -63,7 +64,7 @@ def write_results(runner: Runner, command: str) -> str:
     suite = page.with_name(f"{page.stem}_suite.md")
     _write(suite, [_SUITE.format(page=page.name), *_suite(report)])
     rivals = [*about.swept(), *(arm for arm in about.arms if not arm.trains)]  # what could have been ours, or needs no training
-    others = [arm.name for arm in rivals if arm.name not in (base, ours)]
+    others = [name for name in dict.fromkeys(arm.name for arm in rivals) if name not in (base, ours)]
     shown = [*([CLEAN] if reference else []), BASELINE, base, ours, *others]
     parts = [
         f"# {about.title}\n\n{_in_short(found[ours], ours, len(about.seeds))}",
@@ -134,18 +135,23 @@ def _in_short(own: Mapping[str, Effect | None], ours: str, seeds: int) -> str:
 
 
 def _finished_part(experiment: Experiment, finished: Sequence[Job], ours: str) -> Experiment:
-    """The seeds that base model, base loss and ours have, and the arms that have all of them, as has what they ablate.
+    """The seeds that base model, base loss and ours have, and the arms that have all of them, as has what they are made of.
 
     So every table compares the same prompts and seeds. Raises ConfigError where there is no such seed.
     """
     done = {(job.column, job.seed) for job in finished}
-    needed = (BASELINE, experiment.base_loss.name, ours)
+    needed = (BASELINE, experiment.base_loss.name, ours, *_made_of(experiment.arm(ours)))
     seeds = tuple(seed for seed in experiment.seeds if all((name, seed) in done for name in needed))
     if not seeds:
         raise ConfigError(f"no seed of {', '.join(needed)} is finished: run --stage test first; the same command goes on")
     whole = {arm.name for arm in experiment.arms if all((arm.name, seed) in done for seed in seeds)}
-    arms = (arm for arm in experiment.arms if arm.name in whole and (arm.ablates is None or arm.ablates in whole))
+    arms = (arm for arm in experiment.arms if arm.name in whole and whole.issuperset(_made_of(arm)))
     return replace(experiment, arms=tuple(arms), seeds=seeds)
+
+
+def _made_of(arm: Arm) -> list[str]:
+    """The arms that an ablation, or an arm of adapters, can't be without."""
+    return [*arm.adapters, *([arm.ablates] if arm.ablates else [])]
 
 
 def _left_out(jobs: Sequence[Job]) -> list[str]:
@@ -226,6 +232,7 @@ def _made(runner: Runner, about: Experiment, choice: Mapping[str, Any], command:
     config = about.train_config(about.base_loss, {}, seed=0, output="-", world="-")
     tested, validated = len(runner.prompts("test")), len(runner.prompts("validation"))
     settings = ", ".join(f"{key}={value}" for key, value in sorted(about.train.items()))
+    chosen = choice["chosen"][choice["ours"]] | tables.strengths(about.arm(choice["ours"]))
     seen = f"; the first {about.judged_before} test prompts had judged the base model before" if about.judged_before else ""
     return (
         f"## How it was made\n\nBy `{command}`. Model `{about.model}`; world {runner.world_digest[:12]}, "
@@ -237,9 +244,9 @@ def _made(runner: Runner, about: Experiment, choice: Mapping[str, Any], command:
         f"Sampler: {runner.sampler['num_inference_steps']} steps"
         f"{''.join(f', {name} {runner.sampler[name]}' for name in _GUIDANCE if name in runner.sampler)}.\n\n"
         f"Choice recorded before a test prompt was read: `{choice['hash'][:16]}`, ours = **{choice['ours']}** "
-        f"({tables.setting_text(choice['chosen'][choice['ours']])}). Rule: {choice['rule']} In this folder the test prompts "
+        f"({tables.setting_text(chosen)}). Rule: {choice['rule']} In this folder the test prompts "
         f"have been read for {looks[0]} recorded choice(s) and {looks[1]} set(s) of columns and settings. Every video of every "
-        "column, side by side, is in `report/report.html` of the output folder."
+        f"column, side by side, is in `reports/{Path(about.report).stem}/report.html` of the output folder."
     )
 
 

@@ -26,13 +26,14 @@ from training.experiments.config import BASELINE, PROCEDURAL, Arm, Experiment, S
 from training.experiments.effects import columns_of
 from training.experiments.ledger import Busy, Cell, Ledger
 from training.experiments.sampling import MANIFEST, equal_compute, sample_column, step_passes
-from training.experiments.world import Asked, folder_digest, read_prompts, world_digest, write_world
+from training.experiments.world import Asked, captions, folder_digest, read_prompts, world_digest, write_world
 from training.world.clips import FLAWED_SHARE
 from training.world.folder import write_procedural, write_unflawed
 
 log = logging.getLogger(__name__)
 
 METRICS = ("noweights", "spectrum_distance")
+_NEWER = {"coherence_gate": 0.0}  # settings that came later than the first cells, which had their defaults
 _POLL = 2.0
 
 
@@ -67,7 +68,13 @@ class Runner:
                 raise ConfigError(f"flawed_share of the procedural world is {FLAWED_SHARE}: leave it out")
             write = write_procedural if about.world == PROCEDURAL else partial(write_world, flawed_share=about.flawed_share)
             write(folder, about.clips, about.prompts, **self._made_with)
+        if about.world == PROCEDURAL and any(arm.unflawed for arm in about.arms) and not self._unflawed(folder).is_dir():
+            write_unflawed(self._unflawed(folder), about.clips["train"], **self._made_with)
         return folder
+
+    @staticmethod
+    def _unflawed(world: Path) -> Path:
+        return Path(f"{world}_unflawed")
 
     @property
     def _made_with(self) -> dict[str, Any]:
@@ -80,14 +87,14 @@ class Runner:
 
     @cached_property
     def unflawed_digest(self) -> str:
-        """Of the training clips without their flaws, which are written beside a procedural world on the first use."""
-        about, folder = self.experiment, Path(f"{self.world}_unflawed")
-        if about.world == PROCEDURAL and not folder.is_dir():
-            write_unflawed(folder, about.clips["train"], **self._made_with)
+        """Of the training clips without their flaws, beside the world. Raises DataError where they are not the same clips."""
+        folder = self._unflawed(self.world)
         if not folder.is_dir():
             raise DataError(
                 f"{folder}: no such folder; an arm that is unflawed needs the training clips without their flaws there"
             )
+        if captions(folder) != captions(self.world / "train"):
+            raise DataError(f"{folder} holds other captions than {self.world / 'train'}: it must hold the same clips")
         return folder_digest(folder)
 
     def sampler_of(self, arm: Arm | None) -> dict[str, Any]:
@@ -127,6 +134,7 @@ class Runner:
             return None
         config = self.experiment.train_config(job.arm, job.setting, seed=job.seed, output="-", world="-").to_dict()
         own = {key: value for key, value in config.items() if key not in ("output_dir", "cache_dir", "push_to_hub")}
+        own = {key: value for key, value in own.items() if key not in _NEWER or value != _NEWER[key]}
         inputs = {"config": own, "world": self.world_digest, "model": description(self.experiment.model).get("revision")}
         if job.arm.unflawed:
             inputs["unflawed"] = self.unflawed_digest
@@ -164,16 +172,17 @@ class Runner:
         return [record["seconds"] for cell in cells if (record := self.ledger.record(cell)) is not None]
 
     def candidates(self, job: Job) -> int:
-        """Videos made for each prompt, of which one is kept: as many as cost what the costliest adapter of a candidate does."""
+        """Videos made for each prompt, of which one is kept: as many as cost what the costliest candidate for "ours" does."""
         if job.arm is None or not job.arm.best_of:
             return 1
         about, prompts = self.experiment, self.experiment.prompts["test"]
-        arms = [part for arm in about.arms if arm.candidate for part, _, _ in about.parts(arm, {})]
-        configs = [about.train_config(arm, {}, seed=job.seed, output="-", world="-") for arm in arms]
-        return max(
-            equal_compute(one.max_train_steps, one.train_batch_size, prompts, self.sampler, step_passes(one.objective))
-            for one in configs
-        )
+
+        def takes(arm: Arm, setting: Setting) -> int:
+            one = about.train_config(arm, setting, seed=job.seed, output="-", world="-")
+            return equal_compute(one.max_train_steps, one.train_batch_size, prompts, self.sampler, step_passes(one.objective))
+
+        wanted = [about.parts(arm, {}) for arm in about.arms if arm.candidate]
+        return max(1 + sum(takes(arm, setting) - 1 for arm, setting, _ in parts) for parts in wanted)
 
     def do(self, job: Job) -> None:
         """Train, sample and measure, as far as not done yet. Raises Busy when another process is at it."""

@@ -80,6 +80,11 @@ def world_digest(world: Path) -> str:
     return folder_digest(world)
 
 
+def captions(folder: Path) -> dict[str, str]:
+    """By name of the clip."""
+    return {file.stem: file.read_text(encoding="utf-8") for file in sorted(folder.glob("*.txt"))}
+
+
 def folder_digest(folder: Path) -> str:
     """SHA-256 over every file's name and bytes."""
     total = hashlib.sha256()

@@ -3,7 +3,7 @@
 Each space-time block of a clip weighs exp(-L / tau), L its spectral motion loss: the data distribution is tilted towards coherent
 motion, as reward-weighted regression does (Peters & Schaal 2007; for diffusion models Lee et al. 2023, arXiv:2302.12192). The
 target at every place is still the clip's, so nothing can be gained by fading or freezing. A gate lets the most coherent blocks
-weigh alike: without it a small tau leaves the whole weight to a handful of clips (docs/results/coherence_weights.md).
+weigh alike: without it a small tau leaves most of the weight to a few clips (docs/results/coherence_weights.md).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class CoherenceWeights:
             return
         if self.gate:
             self.free = float(losses.quantile(self.gate))
-        weights = self._weight(losses)
+        weights = self._weight(losses.double())  # squares of small weights underflow in single precision
         self.mean = float(weights.mean())
         if self.mean <= 0:
             raise ConfigError(f"coherence_tau={self.tau}: every weight is 0; raise it, or set coherence_gate=0.5")

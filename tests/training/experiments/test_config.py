@@ -86,7 +86,7 @@ def test_the_base_loss_is_judged_first_and_ablations_never():
         ((BASE, Arm("a", settings={"motion_wait": 1}, candidate=True)), {}, "motion_wait"),
         ((BASE, Arm("a", settings={"seed": 1}, candidate=True)), {}, "seed is set by the experiment"),
         ((BASE, OURS), {"train": {"sigma_max": 7}}, "sigma_max"),
-        ((BASE, OURS, Arm("a", adapters={"nobody": 2.0})), {}, "uses the adapter of nobody"),
+        ((BASE, OURS, Arm("a", adapters={"nobody": 2.0})), {}, "uses the adapter of nobody: there must be such an arm"),
         ((BASE, OURS, Arm("b", best_of=True), Arm("a", adapters={"b": 2.0})), {}, "uses the adapter of b"),
         (
             (BASE, Arm("b", sweep={"motion_weight": [1, 2]}, candidate=True), Arm("a", adapters={"b": 2.0})),
@@ -107,6 +107,8 @@ def test_an_arm_that_says_too_much_is_refused():
         Arm("a", sampler={"true_cfg_scale": 3.0}, sweep={"motion_weight": [1.0]})
     with pytest.raises(ConfigError, match="adapters trains nothing"):
         Arm("a", adapters={"b": 2.0}, settings={"objective": "ltd"})
+    with pytest.raises(ConfigError, match="exclude each other"):
+        Arm("a", adapters={"b": 2.0}, best_of=True)
     with pytest.raises(ConfigError, match="role 'ours'"):
         Arm("a", role="ours")
 

@@ -80,6 +80,27 @@ def test_every_column_shown_has_the_same_seeds_and_the_rest_is_named():
         _finished_part(about, [*whole[:4], *flow], "mine")
 
 
+def test_an_arm_of_adapters_is_shown_with_the_arms_that_it_is_made_of_or_not_at_all():
+    strong = Arm("strong", adapters={"mine": 2.0}, candidate=True)
+    about = Experiment((*ARMS[:3], strong), seeds=(0, 1))
+    done = [Job(arm, {}, seed, "test") for arm in (None, ARMS[0], strong) for seed in (0, 1)]
+    part = _finished_part(about, [*done, Job(ARMS[2], {}, 1, "test")], "strong")
+    assert part.seeds == (1,) and [arm.name for arm in part.arms] == ["plain", "mine", "strong"]
+    with pytest.raises(ConfigError, match="no seed of baseline, plain, strong, mine is finished"):
+        _finished_part(about, done, "strong")
+    whole = [Job(ARMS[2], {}, seed, "test") for seed in (0, 1)]
+    other = Experiment((*ARMS[:3], Arm("weak", candidate=True), strong), seeds=(0, 1))
+    others = [Job(other.arm("weak"), {}, seed, "test") for seed in (0, 1)]
+    assert [arm.name for arm in _finished_part(other, [*done, *others], "weak").arms] == ["plain", "weak"]
+    assert [arm.name for arm in _finished_part(other, [*done, *others, *whole], "weak").arms] == [
+        "plain",
+        "mine",
+        "weak",
+        "strong",
+    ]
+    assert _columns(about, {"ours": "strong", "chosen": {}})[-1].loss == "strength of mine 2.0"
+
+
 def test_an_ablation_shows_its_parents_chosen_setting():
     about = Experiment(
         (ARMS[0], Arm("mine", settings={"sigma_max": 0.5}, candidate=True), Arm("part", ablates="mine", settings={"rank": 2}))

@@ -116,8 +116,39 @@ def test_an_unflawed_arm_trains_on_the_folder_beside_the_world_and_changes_with_
     beside = Path(f"{about.world}_unflawed")
     beside.mkdir()
     (beside / "00000.txt").write_text("a red square moves right")
+    with pytest.raises(DataError, match="other captions"):
+        Runner(about).train_cell(job)
+    for file in (Path(about.world) / "train").glob("*"):
+        (beside / file.name).write_bytes(file.read_bytes())
     key = Runner(about).train_cell(job).key
     assert Runner(about).train_cell(job).inputs["config"]["data"] == "-_unflawed"
     assert "unflawed" not in Runner(about).train_cell(plain).inputs
-    (beside / "00000.txt").write_text("a red square moves left")
+    next(beside.glob("*.mp4")).write_bytes(b"another video")
     assert Runner(about).train_cell(job).key != key
+
+
+def test_a_setting_that_came_later_leaves_older_cells_alone_at_its_default(experiment):
+    job, gated = (Job(ARMS[1], setting, 0, "test") for setting in ({}, {"coherence_gate": 0.5}))
+    assert "coherence_gate" not in Runner(experiment).train_cell(job).inputs["config"]
+    assert Runner(experiment).train_cell(gated).inputs["config"]["coherence_gate"] == 0.5
+
+
+def test_the_procedural_world_comes_with_its_unflawed_clips_where_an_arm_asks(experiment):
+    arm = Arm("perfect", settings={"objective": "none"}, unflawed=True)
+    about = replace(
+        experiment, arms=(*ARMS, arm), world="procedural", output_dir=f"{experiment.output_dir}/procedural",
+        clips={"train": 4, "held_out": 1, "clean": 1},
+    )  # fmt: skip
+    runner = Runner(about)
+    assert runner.train_cell(Job(arm, {}, 0, "test")).inputs["unflawed"] == runner.unflawed_digest
+    assert len(list(Path(f"{runner.world}_unflawed").glob("*.mp4"))) == 4
+
+
+def test_best_of_n_has_the_budget_of_all_adapters_of_a_candidate(experiment):
+    long = {**experiment.train, "max_train_steps": 400}
+    both = Arm("both", adapters={"plain": 1.0, "fixed": 1.0}, candidate=True)
+    fixed = Arm("fixed", settings={"objective": "ltd"}, candidate=True)
+    one = Runner(replace(experiment, arms=(*ARMS, fixed), train=long))
+    two = Runner(replace(experiment, arms=(*ARMS, fixed, both), train=long))
+    job = Job(ARMS[3], {}, 0, "test")
+    assert two.candidates(job) - 1 == 2 * (one.candidates(job) - 1) > 2

@@ -85,6 +85,10 @@ def test_weights_that_a_few_blocks_carry_are_pointed_out(caplog):
     assert not caplog.records
     CoherenceWeights(CONFIG, tau=0.01).calibrate(enumerate(clips))
     assert "set coherence_gate=0.5" in caplog.text
+    caplog.clear()
+    broken = CoherenceWeights(CONFIG, tau=0.01)
+    broken.calibrate(enumerate(clip(jitter=4.0 + place, seed=place) for place in range(8)))  # all losses are high
+    assert "set coherence_gate=0.5" in caplog.text and "nan" not in caplog.text
     with pytest.raises(ConfigError, match="every weight is 0"):  # all blocks would have counted for nothing, unsaid
         CoherenceWeights(CONFIG, tau=1e-4).calibrate(enumerate(clips))
     CoherenceWeights(CONFIG, tau=1e-4, gate=0.5).calibrate(enumerate(clips))
