@@ -114,8 +114,9 @@ _PAGE = """# Where the coherence weights go
 
 Made by `{command}`: {clips} training clips of the experiment's world, {flawed} of them
 flawed, weighed as `objective=coherence_weighted` does: as the embedded model's autoencoder gives them back, calibrated on 32
-clips; mean over each clip's places. Intervals (95 %) draw clips. *Effective share*: so many of the clips, all weighing alike, would
-give as noisy a mean (Kish). *Motion*: motion energy of the unflawed clips as weighed, over that of the same clips all alike.
+clips; mean over each clip's places. Intervals (95 %) draw clips. *Effective share*: so many of the clips, all weighing alike,
+would give as noisy a mean (Kish). *Motion*: motion energy of the unflawed clips as weighed, over that of the same clips all
+alike.
 
 | tau | gate | unflawed clips' weight | flawed clips' weight | effective share | largest weight | mean weight | motion |
 | --- | --- | --- | --- | --- | --- | --- | --- |
