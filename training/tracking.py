@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 RUN_KEY_FILE = "tracker_run.txt"  # in the run's folder: what a tracker elsewhere knows the run by
 _ALARM_SAMPLES = 50  # steps; the ratio of one step depends much on its noise levels
 _ALARM_RATIO = 0.8
-_ADVICE = "lower the weights of the motion terms, or the learning rate"
+_ADVICE = "lower the weights of the motion terms (motion_weight), or the learning rate"
 
 
 class TensorBoard:

@@ -54,11 +54,11 @@ def test_end_to_end(tmp_path, capsys, fresh_accelerate_state):
         assert heading in text
     assert "| mine |" in text and "read for 1 recorded choice(s)" in text
     assert len([line for line in text.splitlines() if line.startswith("| mine")]) >= 2
-    report = json.loads((tmp_path / "out" / "report" / "report.json").read_text())
+    report = json.loads((tmp_path / "out" / "reports" / page.stem / "report.json").read_text())
     assert {column["key"]: column["role"] for column in report["columns"]} == {
         "baseline": "baseline", "plain": "base_loss", "mine": "ours",
     }  # fmt: skip
-    assert report["prompts"]["n"] == 4 and (tmp_path / "out" / "report" / "report.html").is_file()
+    assert report["prompts"]["n"] == 4 and (tmp_path / "out" / "reports" / page.stem / "report.html").is_file()
     assert report["per_video"]["mine"] != report["per_video"]["plain"], "the two losses gave two adapters"
 
     assert (tmp_path / "page.png").is_file()
