@@ -26,13 +26,12 @@ from phys_pipeline.atomic import atomic_file
 from phys_pipeline.families import load_model
 from phys_pipeline.spectral import SpectralConfig
 from training.evaluate_world import encoded_and_decoded
-from training.objectives.coherence_weighted import CoherenceWeights
+from training.objectives.coherence_weighted import CoherenceWeights, calibration_samples
 from training.objectives.term import motion_energy
 from training.world.clips import world_clip
 from training.world.folder import SPREAD
 
 SETTINGS = ((0.2, 0.0), (0.1, 0.0), (0.05, 0.0), (0.02, 0.0), (0.05, 0.5), (0.02, 0.5), (0.02, 0.3))  # tau, gate
-_CALIBRATION = 32  # clips, evenly over the set, as in training
 _RESAMPLES = 1000
 
 
@@ -92,15 +91,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     vae = load_model("tiny").pipeline.vae
     videos = [encoded_and_decoded(vae, clip.video) for clip in clips]  # (3, T, H, W)
     first = CoherenceWeights(SpectralConfig.calibrated())  # scores each clip once; its copies share what it knows
-    count = min(_CALIBRATION, len(clips))
-    some = [place * len(clips) // count for place in range(count)]
     flawed = np.array([bool(clip.flaw) for clip in clips])
     energy = np.array([float(motion_energy(video[None])) for video in videos])
     lines, rng = [], np.random.default_rng(0)
     for tau, gate in SETTINGS:
         weights = copy.copy(first)
         weights.tau, weights.gate = tau, gate
-        weights.calibrate((place, videos[place]) for place in some)
+        weights.calibrate((place, videos[place]) for place in calibration_samples(len(videos)))
         means = np.array([float(weights(video[None], [place]).mean()) for place, video in enumerate(videos)])
         lines.append(line(tau, gate, Weighed(means, flawed, energy), rng))
         print(lines[-1], flush=True)

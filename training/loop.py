@@ -56,7 +56,7 @@ from training.objective import (
     step_record,
     training_losses,
 )
-from training.objectives.coherence_weighted import CoherenceWeights
+from training.objectives.coherence_weighted import CoherenceWeights, calibration_samples
 from training.optimizer import WeightAverage, check_optimizer
 from training.placement import place
 from training.quantization import check_quantization, quantize_blocks
@@ -73,7 +73,6 @@ _RECORDED = (
     "objective", "motion_weight", "motion_form", "motion_space", "motion_preset", "frames", "height", "width", "fps",
     "max_train_steps", "seed", "base_quantization",
 )  # fmt: skip
-_CALIBRATION = 32  # samples, evenly over the data set, whose mean coherence weight is 1
 
 
 def train(config: TrainConfig, *, progress: bool = True) -> Path | None:
@@ -202,8 +201,7 @@ class Trainer:
         )
         for weighting in objective.weightings.values():
             if isinstance(weighting, CoherenceWeights):
-                count = min(_CALIBRATION, len(dataset))
-                some = [place * len(dataset) // count for place in range(count)]
+                some = calibration_samples(len(dataset))
                 weighting.calibrate((i, dataset.clean(i).to(self.accelerator.device)) for i in some)
         return objective
 

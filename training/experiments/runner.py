@@ -148,10 +148,10 @@ class Runner:
         return [(one, cell, weight) for one, weight in jobs if (cell := self.train_cell(one)) is not None]
 
     def sample_cell(self, job: Job) -> Cell:
-        trained = self.train_cell(job)
-        strengths = [[cell.key, weight] for _, cell, weight in self.parts(job)] if trained is None else []
+        parts = [[cell.key, weight] for _, cell, weight in self.parts(job)]
+        own = job.arm is not None and job.arm.trains
         inputs = {
-            "adapter": trained.key if trained else strengths or None, "column": job.column, "seed": job.seed,
+            "adapter": parts[0][0] if own else parts or None, "column": job.column, "seed": job.seed,
             "candidates": self.candidates(job), "sampler": self.sampler_of(job.arm),
             "prompts": [[a.id, a.text, dict(a.labels)] for a in self.prompts(job.split)],
             "batch": self.experiment.batch, "model": description(self.experiment.model).get("revision"),

@@ -25,7 +25,14 @@ from phys_pipeline.spectral.lattice import patch_starts
 
 log = logging.getLogger(__name__)
 
+_CALIBRATION = 32  # samples whose mean weight is 1
 _FEW = 0.1  # share of the blocks that would have the same spread if they weighed alike: under it a warning
+
+
+def calibration_samples(count: int) -> list[int]:
+    """Which samples of a data set of this many :meth:`CoherenceWeights.calibrate` is given: up to 32, evenly over it."""
+    some = min(_CALIBRATION, count)
+    return [place * count // some for place in range(some)]
 
 
 class _Blocks(NamedTuple):
@@ -62,7 +69,7 @@ class CoherenceWeights:
     ) -> None:
         self.config, self.tau, self.strength, self.gate = config, tau, strength, gate
         self.decode, self.drop_first = decode, drop_first
-        self.free = -math.inf  # loss up to which blocks weigh alike
+        self.free = 0.0  # with a gate, the loss up to which blocks weigh alike
         self.mean = 1.0
         self._known: dict[int, _Blocks] = {}
 
@@ -113,7 +120,7 @@ class CoherenceWeights:
 
     def _weight(self, loss: Tensor) -> Tensor:
         """Before normalisation; NaN where the loss is."""
-        return torch.exp(-(loss if self.free == -math.inf else (loss - self.free).clamp_min(0)) / self.tau)
+        return torch.exp(-((loss - self.free).clamp_min(0) if self.gate else loss) / self.tau)
 
     def _map(self, blocks: _Blocks, x0: Tensor) -> Tensor:  # (C, T, H, W) -> (T, H, W)
         frames, height, width = x0.shape[1:]
